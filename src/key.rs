@@ -1,0 +1,1 @@
+//! Keys, fingerprints and what is derived from them.

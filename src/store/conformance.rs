@@ -1,0 +1,1 @@
+//! A suite that every store passes.

@@ -1,0 +1,5 @@
+//! The memory store.
+
+/// A store in memory.
+#[derive(Debug)]
+pub struct MemoryStore;
