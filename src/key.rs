@@ -1,1 +1,250 @@
 //! Keys, fingerprints and what is derived from them.
+//!
+//! Everything here is a SHA-256 over *parts*, each with a type tag and a length, so that no two different lists of
+//! parts are ever the same bytes: tool `a:b` in run `c` is not tool `a` in run `b:c`.
+//!
+//! | value | of | leaves the guard |
+//! |---|---|---|
+//! | [`BaseKey`] | namespace, scope, tool, context, identity arguments | never |
+//! | [`Fingerprint`] | all arguments that aren't `ignore` | never |
+//! | [`LeafDigest`] | base key, where in the arguments, value; 64 bits | never |
+//! | [`DownstreamKey`] | base key, occurrence, generation | as idempotency key of the system that is called |
+//!
+//! ```
+//! use toolonce::canonical::{Arguments, Limits, Shape};
+//! use toolonce::key::{KeyParts, KeyScope, base_key};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let shape = Shape::compile(&serde_json::json!({ "type": "object" }))?;
+//! let arguments = Arguments::read(r#"{"amount": 42.0, "customer": "c1"}"#, &Limits::default())?;
+//! let normalised = shape.normalise(&arguments)?;
+//! let parts = KeyParts {
+//!     namespace: "shop",
+//!     scope: KeyScope::Run("order 7"),
+//!     tool: "charge",
+//!     context: &[],
+//!     identity: &normalised.identity,
+//! };
+//! let key = base_key(&parts);
+//! assert_eq!(key.downstream(0, 0).hex32().len(), 32);
+//! assert_ne!(key.downstream(0, 0), key.downstream(1, 0));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The bytes are a storage format. What is hashed for one version tag never changes; the vectors in `tests/golden`
+//! are only ever added to.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+/// A SHA-256. `Debug` shows its first eight hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Digest(pub [u8; 32]);
+
+/// The key of equal calls: namespace, scope, tool, context and identity arguments. Never leaves the guard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BaseKey([u8; 32]);
+
+/// Tells whether two calls of one key also agree in what isn't identity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Fingerprint([u8; 32]);
+
+/// 64 bits that tell whether one value of the arguments is the same, salted by the key: equal values of two keys
+/// have different digests.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeafDigest(u64);
+
+/// What the system downstream gets as idempotency key. Stable over retries, another one for each intended call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DownstreamKey([u8; 32]);
+
+/// Within what equal calls are one unit of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyScope<'a> {
+    /// Within the run of this id.
+    Run(&'a str),
+    /// Within the namespace, for ever.
+    Global,
+}
+
+/// What a [`BaseKey`] is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyParts<'a> {
+    /// Whose calls these are.
+    pub namespace: &'a str,
+    /// Within what equal calls are one.
+    pub scope: KeyScope<'a>,
+    /// The tool's name.
+    pub tool: &'a str,
+    /// Names and values of what matters outside the arguments, in any order.
+    pub context: &'a [(String, String)],
+    /// [`Normalised::identity_digest`](crate::canonical::Normalised::identity_digest).
+    pub identity: Fingerprint,
+}
+
+/// The key of equal calls.
+pub fn base_key(parts: &KeyParts<'_>) -> BaseKey {
+    let mut hash = Parts::new("toolonce key v1");
+    hash.part(b'n', parts.namespace.as_bytes());
+    match parts.scope {
+        KeyScope::Run(run) => hash.part(b'r', run.as_bytes()),
+        KeyScope::Global => hash.part(b'g', b""),
+    }
+    hash.part(b't', parts.tool.as_bytes());
+    let mut context: Vec<_> = parts.context.iter().collect();
+    context.sort();
+    for (name, value) in context {
+        hash.part(b'c', name.as_bytes());
+        hash.part(b'v', value.as_bytes());
+    }
+    hash.part(b'i', parts.identity.as_bytes());
+    BaseKey(hash.finish())
+}
+
+/// The SHA-256 of `bytes` for one purpose: equal bytes under two domains have different digests.
+pub fn digest(domain: &str, bytes: &[u8]) -> Digest {
+    let mut hash = Parts::new(domain);
+    hash.part(b'b', bytes);
+    Digest(hash.finish())
+}
+
+impl BaseKey {
+    /// The key of these bytes, as read from a store.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The downstream key of one occurrence and generation.
+    pub fn downstream(&self, occurrence: u32, generation: u32) -> DownstreamKey {
+        let mut hash = Parts::new("toolonce downstream v1");
+        hash.part(b'k', &self.0);
+        hash.part(b'o', &occurrence.to_be_bytes());
+        hash.part(b'g', &generation.to_be_bytes());
+        DownstreamKey(hash.finish())
+    }
+
+    /// The digest of the value at `pointer` (RFC 6901), `value` being its canonical text.
+    pub fn leaf(&self, pointer: &str, value: &[u8]) -> LeafDigest {
+        let mut hash = Parts::new("toolonce leaf v1");
+        hash.part(b'k', &self.0);
+        hash.part(b'p', pointer.as_bytes());
+        hash.part(b'v', value);
+        let [a, b, c, d, e, f, g, h, ..] = hash.finish();
+        LeafDigest(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    }
+}
+
+impl Fingerprint {
+    /// The fingerprint of the canonical text of all arguments that aren't `ignore`.
+    pub fn of(text: &[u8]) -> Self {
+        Self(digest("toolonce fingerprint v1", text).0)
+    }
+
+    /// The fingerprint of these bytes, as read from a store.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl LeafDigest {
+    /// The digest of this number, as read from a store.
+    pub fn from_u64(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The 64 bits.
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl DownstreamKey {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first 128 bits as 32 hex digits: the usual form.
+    pub fn hex32(&self) -> String {
+        hex(&self.0[..16])
+    }
+
+    /// All 256 bits as 64 hex digits.
+    pub fn hex64(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// The first 128 bits in the shape of a random UUID (RFC 9562, version 4): 122 of them are kept.
+    pub fn uuid(&self) -> String {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&self.0[..16]);
+        bytes[6] = (bytes[6] & 0x0f) | 0x40;
+        bytes[8] = (bytes[8] & 0x3f) | 0x80;
+        let hex = hex(&bytes);
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
+    /// The first 12 hex digits: what people call the unit of work by.
+    pub fn reference(&self) -> String {
+        hex(&self.0[..6])
+    }
+}
+
+/// A SHA-256 over tagged parts.
+struct Parts(Sha256);
+
+impl Parts {
+    fn new(domain: &str) -> Self {
+        let mut parts = Self(Sha256::new());
+        parts.part(b'd', domain.as_bytes());
+        parts
+    }
+
+    fn part(&mut self, tag: u8, bytes: &[u8]) {
+        let mut head = [0; 9];
+        head[0] = tag;
+        head[1..].copy_from_slice(&(bytes.len() as u64).to_be_bytes());
+        self.0.update(head);
+        self.0.update(bytes);
+    }
+
+    fn finish(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// Keys are no secrets, but whole ones in logs invite being copied to where they don't belong.
+macro_rules! short_debug {
+    ($($name:ident),*) => {$(
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({}…)"), hex(&self.0[..4]))
+            }
+        }
+    )*};
+}
+
+short_debug!(Digest, BaseKey, Fingerprint, DownstreamKey);
+
+impl fmt::Debug for LeafDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeafDigest({}…)", hex(&self.0.to_be_bytes()[..4]))
+    }
+}

@@ -1,1 +1,23 @@
-//! The pure protocol.
+//! The protocol: who may execute, what a repeat gets, what stays in doubt. Pure functions over records; no I/O, no
+//! clock, no async.
+//!
+//! Read it in this order:
+//!
+//! 1. [`record`]: what is stored for a key, and [`view`](record::view), the state that follows from it;
+//! 2. [`apply`](mod@apply): the events and the transition table;
+//! 3. [`history`]: which turns belong to the history that a run stands on;
+//! 4. [`decide`](mod@decide): the repeat rule;
+//! 5. [`notes`]: which places a record answered;
+//! 6. [`bytes`]: the record as bytes;
+//! 7. [`growth`]: what is forgotten so that a record stays small.
+//!
+//! The explorers in `tests/it/explore` try every order of events on them, and every mutant there shows that an
+//! invariant is guarded.
+
+pub mod apply;
+pub mod bytes;
+pub mod decide;
+pub mod growth;
+pub mod history;
+pub mod notes;
+pub mod record;

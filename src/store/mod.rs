@@ -14,10 +14,13 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub mod conformance;
+mod limits;
 mod memory;
 #[cfg(feature = "sled")]
 mod sled;
+mod wakeups;
 
+pub use self::limits::MAX_VALUE;
 pub use self::memory::MemoryStore;
 #[cfg(feature = "sled")]
 pub use self::sled::{SledOptions, SledStore};
@@ -73,6 +76,21 @@ pub struct Batch {
     pub puts: Vec<(Key, Vec<u8>)>,
     /// Keys to remove. Removing an absent key is no error.
     pub deletes: Vec<Key>,
+    /// What the commit is for. For tests and traces; a store may ignore it.
+    pub purpose: Purpose,
+}
+
+/// What a [`Batch`] is for, as far as tests and traces want to know. Changes nothing about how it is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Purpose {
+    /// Takes a key before an effect.
+    Claim,
+    /// Records how an attempt ended.
+    Complete,
+    /// Anything else.
+    #[default]
+    Other,
 }
 
 /// When a committed batch must be safe from a crash of the machine.
@@ -111,14 +129,14 @@ pub struct Identity {
     pub store: [u8; 16],
     /// How often it was opened for writing.
     pub incarnation: u64,
-    /// Sequence number of the newest commit.
+    /// Sequence number of the newest commit that is safe from a crash. Never goes back, but may skip numbers.
     pub sequence: u64,
 }
 
 /// Why a store could not do what it was asked.
 ///
 /// `kind` decides what the guard does; `message` is for people and names the store and what to do.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct StoreError {
     kind: StoreErrorKind,
@@ -129,7 +147,7 @@ pub struct StoreError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// Nothing was changed: the store can't be reached, is full or read-only.
+    /// Nothing was changed: the store can't be reached, is full or read-only, or refuses the batch.
     Unavailable,
     /// The batch may have been applied or not, and may or may not survive a crash. Every later call fails the same
     /// way until the store is reopened.
@@ -154,6 +172,13 @@ impl StoreError {
     }
 }
 
+/// As readable as its text: it is what a `main` that returns it prints.
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreError({:?}: {self})", self.kind)
+    }
+}
+
 /// Bytes under keys with versions, changed by conditional commits.
 ///
 /// # What must hold
@@ -172,22 +197,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// Applies `batch` if all its checks hold. Dropping the future doesn't take a commit back.
     ///
+    /// A batch may not name a key twice among its puts and deletes; keys are at most [`Key::MAX`] bytes and values at
+    /// most [`MAX_VALUE`].
+    ///
     /// # Errors
     /// [`StoreErrorKind::Uncertain`] if it is not known whether the batch was applied; any other kind means that
     /// nothing was changed.
     fn commit(&self, batch: Batch, durability: Durability) -> BoxFuture<'_, Result<Committed, StoreError>>;
 
-    /// Lists at most `limit` keys that start with `prefix`, from `from` on (or from the first). A scan is no
-    /// snapshot: it may or may not show commits made while it goes on.
+    /// Lists at most `limit` keys (0 is taken as 1) that start with `prefix`, from `from` on (or from the first). A
+    /// scan is no snapshot: it may or may not show commits made while it goes on.
     ///
     /// # Errors
     /// As [`get`](Store::get).
-    fn scan<'a>(
-        &'a self,
-        prefix: &'a [u8],
-        from: Option<Key>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Page, StoreError>>;
+    fn scan<'a>(&'a self, prefix: &'a [u8], from: Option<Key>, limit: usize)
+    -> BoxFuture<'a, Result<Page, StoreError>>;
 
     /// Which store this is and how far it has come.
     fn identity(&self) -> Identity;

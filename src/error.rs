@@ -1,0 +1,88 @@
+//! What can go wrong outside a call. A call itself never fails: it is answered by a [`Reply`](crate::Reply).
+
+use std::fmt;
+
+use crate::protocol::bytes::BytesError;
+use crate::store::{StoreError, StoreErrorKind};
+
+/// An error of the guard, a run or the registry.
+///
+/// [`kind`](Error::kind) is what a program goes by; the text is for people and says what to do.
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What an [`Error`] means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The store could not do what was asked; its own kind tells more.
+    Store(StoreErrorKind),
+    /// An argument of the call makes no sense: an empty namespace, a second guard on a store for one.
+    Invalid,
+    /// A run with this id exists.
+    RunExists,
+    /// No run has this id.
+    NoSuchRun,
+    /// The run was resumed since, by this or another process.
+    StaleRun,
+    /// A recorded step was given another input.
+    Diverged,
+    /// Two steps of one name are in flight.
+    StepInFlight,
+    /// No open call has this reference.
+    NoSuchCall,
+    /// The call is still running.
+    StillRunning,
+    /// An effect that may be under way could still show; say it again later or with force.
+    TooEarly,
+    /// The guard was shut down.
+    Closed,
+    /// What a step of a run was to compute failed.
+    Step,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    pub(crate) fn corrupt(what: &str, source: BytesError) -> Self {
+        let kind = ErrorKind::Store(StoreErrorKind::Corrupt);
+        Self { kind, message: format!("can't read {what} from the store"), source: Some(Box::new(source)) }
+    }
+
+    /// The failure of what a [step](crate::Run::step) was to compute: the step is not recorded.
+    pub fn step(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::new(ErrorKind::Step, source.into().to_string())
+    }
+
+    /// What the error means.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        // One sentence for people who print only the outermost error.
+        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({:?}: {self})", self.kind)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        Self { kind: ErrorKind::Store(error.kind()), message: error.to_string(), source: None }
+    }
+}

@@ -1,0 +1,489 @@
+//! One attempt: from the claim to the recorded end. What runs here goes on when the caller is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinHandle};
+
+use super::Inner;
+use super::records::{Along, Known, Put, Records, downstream};
+use super::work::Work;
+use crate::Millis;
+use crate::key::{BaseKey, DownstreamKey, digest};
+use crate::policy::{Effect, InDoubt, KeyWindow};
+use crate::protocol::apply::{End, Event, NewClaim, Over, Refused, apply, millis};
+use crate::protocol::decide::{Decision, Place};
+use crate::protocol::history::History;
+use crate::protocol::notes::{Note, note};
+use crate::protocol::record::{About, Base, Body, Failure, FailureClass, Fence, Record};
+use crate::store::{Durability, Purpose, StoreError};
+use crate::tool::{Attempt, Job, Produced, ToolError};
+
+tokio::task_local! {
+    /// The units of work whose bodies the present task runs inside of.
+    static INSIDE: Vec<BaseKey>;
+}
+
+/// Whether the present task is part of an execution of `key`: waiting for it would never end.
+pub(crate) fn is_inside(key: &BaseKey) -> bool {
+    INSIDE.try_with(|inside| inside.contains(key)).unwrap_or(false)
+}
+
+/// The executions that the present task is part of. A call made from inside one is driven by a task of its own, which
+/// is part of them too: else a tool that calls itself through another one would wait for itself.
+pub(crate) fn inside() -> Vec<BaseKey> {
+    INSIDE.try_with(Vec::clone).unwrap_or_default()
+}
+
+/// Runs `future` as a part of these executions.
+pub(crate) fn within<F: Future>(inside: Vec<BaseKey>, future: F) -> impl Future<Output = F::Output> {
+    INSIDE.scope(inside, future)
+}
+
+/// What an [`Attempt`] knows.
+pub(crate) struct AttemptState {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) work: Arc<Work>,
+    pub(crate) run: Arc<str>,
+    pub(crate) downstream: DownstreamKey,
+    pub(crate) occurrence: usize,
+    pub(crate) fence: Fence,
+    pub(crate) deadline: Millis,
+    pub(crate) overtaken: AtomicBool,
+}
+
+impl AttemptState {
+    pub(crate) fn time_left(&self) -> Duration {
+        self.inner.now.until(self.deadline)
+    }
+
+    pub(crate) async fn check(&self) -> Result<(), ToolError> {
+        if self.time_left().is_zero() {
+            return Err(ToolError::retryable("the attempt's deadline has passed: nothing was sent"));
+        }
+        // A read has no claim that could be overtaken.
+        if self.fence == Fence::default() || self.still_claimed().await? {
+            return Ok(());
+        }
+        Err(ToolError::retryable("the attempt was overtaken: nothing was sent"))
+    }
+
+    /// Whether the claim stands. Where every commit goes through this process the memory tier knows.
+    async fn still_claimed(&self) -> Result<bool, ToolError> {
+        if self.overtaken.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let known = self.inner.records.load(self.work.run.prefix, &self.work.key).await;
+        let known = known.map_err(|error| ToolError::retryable(format!("the claim can't be checked: {error}")))?;
+        let record = known.base.occurrences.get(self.occurrence);
+        let claim = record.and_then(|record| record.claim.as_ref());
+        let stands = claim.is_some_and(|claim| claim.fence == self.fence);
+        self.overtaken.store(!stands, Ordering::Release);
+        Ok(stands && !self.time_left().is_zero())
+    }
+}
+
+/// How an attempt to claim ended.
+pub(crate) enum Claimed {
+    Yes(Claim),
+    /// Something moved: decide again.
+    Moved,
+    /// The record is so large that the end of this attempt might not fit into it.
+    NoRoom,
+    /// The arguments can't be read; for the model.
+    Unreadable(String),
+}
+
+/// A claim that is in the store.
+pub(crate) struct Claim {
+    pub(crate) occurrence: usize,
+    pub(crate) fence: Fence,
+    pub(crate) at: Millis,
+    pub(crate) deadline: Millis,
+    pub(crate) downstream: DownstreamKey,
+    pub(crate) job: Job,
+}
+
+/// How an attempt ended for those who wait for it.
+pub(crate) enum Ending {
+    Success(String),
+    /// It happened, but there is no result that can be kept.
+    NoResult(String),
+    Failed(Failure),
+    /// It may have happened.
+    Unknown,
+    /// It happened and could not be recorded.
+    Unrecorded(Result<String, String>),
+}
+
+impl Inner {
+    /// Puts a claim for `decision` into the store.
+    pub(crate) async fn claim(
+        self: &Arc<Self>,
+        work: &Arc<Work>,
+        known: &Known,
+        decision: &Decision,
+        over: Over,
+        kept: bool,
+    ) -> Result<Claimed, crate::Error> {
+        let record = known.base.occurrences.get(decision.occurrence);
+        let kept = record.and_then(|record| record.kept_arguments.clone()).filter(|_| kept);
+        let text = kept.clone().unwrap_or_else(|| work.executed.clone());
+        let job = match (work.tool.body.prepare)(&text) {
+            Ok(job) => job,
+            Err(error) => return Ok(Claimed::Unreadable(error)),
+        };
+        let at = self.now.get();
+        let event = Event::Claim(Box::new(NewClaim {
+            owner: self.lease.me,
+            at,
+            attempt_deadline: work.tool.limits.attempt_deadline,
+            window: window(work),
+            over,
+            fingerprint: work.asked.fingerprint,
+            executed: digest("toolonce executed", text.as_bytes()),
+            kept_arguments: keeps_arguments(work, &text).then_some(text),
+            leaves: work.leaves.clone(),
+        }));
+        let Ok(mut next) = apply(&known.base, decision.occurrence, &event) else { return Ok(Claimed::Moved) };
+        if next.about == About::default() {
+            next.about = About { tool: work.name().to_owned(), run: work.asked.run.clone() };
+        }
+        note_place(&mut next, work, decision.occurrence, decision.place);
+        if !Records::has_room(&next) {
+            return Ok(Claimed::NoRoom);
+        }
+        let durability = claim_durability(work, &next, decision.occurrence);
+        let claim = next.occurrences[decision.occurrence].claim.as_ref();
+        let (fence, deadline) = claim.map_or((Fence::default(), at), |claim| (claim.fence, claim.deadline));
+        match self.put_claim(work, known, next.clone(), durability).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Claimed::Moved),
+            Err(error) => {
+                self.unstarted.add(work.key, (decision.occurrence, fence));
+                return Err(error);
+            }
+        }
+        let downstream = downstream(&work.key, &next, decision.occurrence);
+        Ok(Claimed::Yes(Claim { occurrence: decision.occurrence, fence, at, deadline, downstream, job }))
+    }
+
+    async fn put_claim(
+        &self,
+        work: &Work,
+        known: &Known,
+        next: Base,
+        durability: Durability,
+    ) -> Result<bool, crate::Error> {
+        let mut along = Along::default();
+        // Changes only when the run is resumed: a claim of an older epoch can't pass.
+        along.checks.push((work.run.row_key(), Some(work.present()?.row)));
+        if let Some(plan) = &work.plan {
+            plan.join(&mut along);
+        }
+        let prefix = work.run.prefix;
+        match self.records.put(prefix, &work.key, known, next, along, durability, Purpose::Claim).await? {
+            Put::Done { .. } => {
+                if let Some(plan) = &work.plan {
+                    plan.recorded();
+                }
+                Ok(true)
+            }
+            Put::Moved(existing) => {
+                work.run.refresh(existing.first().cloned().flatten(), None)?;
+                if let (Some(plan), Some(stored)) = (&work.plan, existing.get(1)) {
+                    let stored = stored.as_ref().map(|stored| stored.version);
+                    plan.met(&**self.records.store(), stored).await?;
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Executes a claimed attempt and records its end. Past the deadline the body goes on, on its own.
+    pub(crate) async fn execute(self: &Arc<Self>, work: &Arc<Work>, claim: Claim) -> Ending {
+        let Claim { occurrence, fence, at, deadline, downstream, job } = claim;
+        let unit = (occurrence, fence);
+        self.bodies.enter(work.key, unit);
+        if !self.may_start(work, unit, at, deadline).await {
+            let failure = Failure { class: FailureClass::Retryable, message: "it was not started in time".to_owned() };
+            let end = End::NoEffect { failure: failure.clone(), not_before: 0 };
+            self.record_end(work, unit, end).await;
+            return Ending::Failed(failure);
+        }
+        let state = AttemptState {
+            inner: Arc::clone(self),
+            work: Arc::clone(work),
+            run: Arc::clone(&work.run.id),
+            downstream,
+            occurrence,
+            fence,
+            deadline,
+            overtaken: AtomicBool::new(false),
+        };
+        let mut body = self.spawn_body(work.key, job, Attempt { state: Arc::new(state) });
+        tokio::select! {
+            biased;
+            end = &mut body => self.ended(work, unit, end).await,
+            () = self.sleep_until(deadline) => {
+                tracing::warn!(tool = work.name(), "an attempt is past its deadline; it goes on and is in doubt until it ends");
+                let (inner, work) = (Arc::clone(self), Arc::clone(work));
+                self.tasks.spawn(async move {
+                    let end = body.await;
+                    inner.ended(&work, unit, end).await;
+                });
+                Ending::Unknown
+            }
+        }
+    }
+
+    pub(super) async fn sleep_until(&self, at: Millis) {
+        while self.now.get() < at {
+            self.now.clock().sleep(self.now.until(at)).await;
+        }
+    }
+
+    pub(super) fn spawn_body(
+        &self,
+        key: BaseKey,
+        job: Job,
+        attempt: Attempt,
+    ) -> JoinHandle<Result<Produced, ToolError>> {
+        let mut inside = inside();
+        inside.push(key);
+        // The closure may run code of the tool before its first await: inside the task, where a panic is caught.
+        self.tasks.spawn(within(inside, async move { job(attempt).await }))
+    }
+
+    /// A process that was stopped after its claim must not begin what others may have judged by then.
+    async fn may_start(&self, work: &Work, unit: (usize, Fence), claimed_at: Millis, deadline: Millis) -> bool {
+        let now = self.now.get();
+        let paused = Duration::from_millis(now.saturating_sub(claimed_at)) >= self.lease.length() / 2;
+        if now >= deadline {
+            return false;
+        }
+        if !paused || self.lease.is_alone() {
+            return true;
+        }
+        let Ok(known) = self.records.load_fresh(work.run.prefix, &work.key).await else { return false };
+        let record = known.base.occurrences.get(unit.0);
+        let stands = record.and_then(|record| record.claim.as_ref()).is_some_and(|claim| claim.fence == unit.1);
+        stands && self.now.get() < deadline
+    }
+
+    /// Records how a body ended.
+    async fn ended(
+        self: &Arc<Self>,
+        work: &Arc<Work>,
+        unit: (usize, Fence),
+        end: Result<Result<Produced, ToolError>, JoinError>,
+    ) -> Ending {
+        let ending = match end {
+            Ok(Ok(Ok(text))) => Ending::Success(text),
+            Ok(Ok(Err(why))) => Ending::NoResult(why),
+            Ok(Err(error)) => return self.failed(work, unit, &error).await,
+            // Cancelled only with the whole guard.
+            Err(error) => {
+                let message = if error.is_panic() { panic_text(error) } else { "the process stopped".to_owned() };
+                self.record_end(work, unit, End::Unknown { error: message }).await;
+                return Ending::Unknown;
+            }
+        };
+        let recorded = self.record_success(work, unit, &ending).await;
+        match (recorded, ending) {
+            (true, ending) => ending,
+            (false, Ending::Success(text)) => Ending::Unrecorded(Ok(text)),
+            (false, Ending::NoResult(why)) => Ending::Unrecorded(Err(why)),
+            (false, ending) => ending,
+        }
+    }
+
+    async fn failed(self: &Arc<Self>, work: &Arc<Work>, unit: (usize, Fence), error: &ToolError) -> Ending {
+        let message = bounded(&error.to_string());
+        if error.is_unknown() {
+            self.record_end(work, unit, End::Unknown { error: message }).await;
+            Ending::Unknown
+        } else {
+            let failure = Failure { class: error.class(), message };
+            let not_before =
+                error.delay().map_or(0, |delay| self.now.get().saturating_add(millis(delay.min(LONGEST_DELAY))));
+            self.record_end(work, unit, End::NoEffect { failure: failure.clone(), not_before }).await;
+            Ending::Failed(failure)
+        }
+    }
+
+    async fn record_success(self: &Arc<Self>, work: &Arc<Work>, unit: (usize, Fence), ending: &Ending) -> bool {
+        let (text, why) = match ending {
+            Ending::Success(text) => (Some(text.as_str()), ""),
+            Ending::NoResult(why) => (None, why.as_str()),
+            _ => return false,
+        };
+        let mut along = Along::default();
+        let limit = work.tool.max_result;
+        let body = match text {
+            Some(text) => Records::body(work.run.prefix, &work.key, unit, text, limit, &mut along),
+            None => {
+                Body::NotKept { length: 0, digest: digest("toolonce result", b""), head: bounded(why).into_bytes() }
+            }
+        };
+        let end = End::Success { body, fingerprint: work.asked.fingerprint, order: 0 };
+        self.record_end_with(work, unit, end, along).await
+    }
+
+    /// Records an end; what can't be recorded now is kept and tried again when the record is next asked for. The body
+    /// has ended, but only the recorded end frees its place: until then nobody may take its claim for an orphan's, not
+    /// even while somebody else is about to record the end.
+    pub(crate) async fn record_end(self: &Arc<Self>, work: &Arc<Work>, unit: (usize, Fence), end: End) -> bool {
+        self.record_end_with(work, unit, end, Along::default()).await
+    }
+
+    async fn record_end_with(self: &Arc<Self>, work: &Arc<Work>, unit: (usize, Fence), end: End, along: Along) -> bool {
+        let event = Event::Ended { fence: unit.1, end, at: self.now.get() };
+        let puts = along.puts;
+        match self.commit_event(work, unit.0, event.clone(), &puts).await {
+            Ok(_) => {
+                self.bodies.leave(&work.key, unit);
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, tool = work.name(), "the end of an attempt could not be recorded");
+                self.unrecorded.keep(work, unit.0, event, puts);
+                false
+            }
+        }
+    }
+
+    /// Applies an event that is about the past to whatever the record is by now, until it is in or refused.
+    pub(crate) async fn commit_event(
+        &self,
+        work: &Arc<Work>,
+        occurrence: usize,
+        mut event: Event,
+        puts: &[(crate::store::Key, Vec<u8>)],
+    ) -> Result<Result<(), Refused>, StoreError> {
+        let prefix = work.run.prefix;
+        loop {
+            let known = self.records.load(prefix, &work.key).await?;
+            let mut along = Along { puts: puts.to_vec(), ..Along::default() };
+            let log = self.count_completion(work, &mut event, &mut along).await?;
+            let next = match apply(&known.base, occurrence, &event) {
+                Ok(next) => next,
+                Err(refused) => {
+                    self.note_refusal(work, known.base.occurrences.get(occurrence), &event, refused);
+                    return Ok(Err(refused));
+                }
+            };
+            let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Synced, Purpose::Complete);
+            match put.await? {
+                Put::Done { version } => {
+                    if let Some(log) = log {
+                        work.run.wrote_log(log, version);
+                    }
+                    return Ok(Ok(()));
+                }
+                Put::Moved(existing) => {
+                    let log = existing.into_iter().next().flatten();
+                    work.run.refresh_log(log).map_err(corrupt)?;
+                }
+            }
+        }
+    }
+
+    /// A completion gets its place in the run's order, if some tool is reopened by another.
+    async fn count_completion(
+        &self,
+        work: &Work,
+        event: &mut Event,
+        along: &mut Along,
+    ) -> Result<Option<super::rows::RunLog>, StoreError> {
+        use super::rows::Row;
+        use crate::protocol::apply::Answer;
+        let order = match event {
+            Event::Ended { end: End::Success { order, .. }, .. } => order,
+            Event::Answered { answer: Answer::Happened { order, .. }, .. } => order,
+            _ => return Ok(None),
+        };
+        if !work.counts_completions {
+            return Ok(None);
+        }
+        let now = work.run.now();
+        let mut log = now.log;
+        *order = log.complete(work.name());
+        along.checks.push((work.run.log_key(), now.log_version));
+        along.puts.push((work.run.log_key(), log.to_bytes()));
+        Ok(Some(log))
+    }
+
+    /// A second success of a `Write` is what the library exists to prevent: somebody has to know. An attempt whose
+    /// success a look-up or a human told before, or that is recorded twice after an uncertain commit, is no second one.
+    fn note_refusal(&self, work: &Work, record: Option<&Record>, event: &Event, refused: Refused) {
+        let recorded = record.and_then(|record| record.outcome.as_ref()).map(|outcome| outcome.fence);
+        let second = match event {
+            Event::Ended { fence, end: End::Success { .. }, .. } => recorded != Some(*fence),
+            _ => false,
+        };
+        if second && refused == Refused::OutcomeRecorded && work.tool.policy.effect() == Effect::Write {
+            self.incidents.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(tool = work.name(), run = %work.asked.run, "incident: a write was executed twice");
+        }
+    }
+}
+
+fn corrupt(error: crate::Error) -> StoreError {
+    StoreError::new(crate::store::StoreErrorKind::Corrupt, error.to_string())
+}
+
+/// Notes the place that a claim is for.
+pub(super) fn note_place(base: &mut Base, work: &Work, occurrence: usize, place: Option<Place>) {
+    let place = place.and_then(|place| work.place(place.nth));
+    let history: Arc<History> = work.run.now().history;
+    note(base, &history, &Note { occurrence, place, given: None, delivered: None, replay: false });
+}
+
+fn window(work: &Work) -> Option<KeyWindow> {
+    match work.tool.policy.effect() {
+        Effect::Keyed(window) => Some(window),
+        _ => None,
+    }
+}
+
+/// A `Retry-After` beyond this is taken for this: the header is the downstream's word, not its promise.
+const LONGEST_DELAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The longest arguments that a record keeps, in bytes: a record is one value of the store.
+const KEPT_ARGUMENTS: usize = 24 * 1024;
+
+/// What may have to be sent again, or looked up, must be at hand while it is open. Without it only a call with the same
+/// bytes may execute again, and a look-up gets the arguments of the call that asks.
+fn keeps_arguments(work: &Work, text: &str) -> bool {
+    let policy = &work.tool.policy;
+    let wanted = matches!(policy.effect(), Effect::Keyed(_)) || policy.in_doubt == InDoubt::Reconcile;
+    wanted && text.len() <= KEPT_ARGUMENTS
+}
+
+/// A claim whose loss in a crash can't lead to a second effect needs no sync of its own. That of a keyed tool can, even
+/// if its key is good for ever: the next attempt may fail for good, or carry other bytes, and what follows that gets
+/// another key.
+fn claim_durability(work: &Work, next: &Base, occurrence: usize) -> Durability {
+    let first = occurrence == 0 && next.occurrences[occurrence].fence == Fence(1);
+    match work.tool.policy.effect() {
+        Effect::Idempotent if first => Durability::Ordered,
+        _ => Durability::Synced,
+    }
+}
+
+/// Texts of tools that go into records and messages.
+pub(crate) fn bounded(text: &str) -> String {
+    text.chars().take(500).collect()
+}
+
+pub(super) fn panic_text(error: JoinError) -> String {
+    let payload = match error.try_into_panic() {
+        Ok(payload) => payload,
+        Err(error) => return error.to_string(),
+    };
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    format!("the tool panicked: {}", bounded(text.as_deref().unwrap_or("no message")))
+}

@@ -1,0 +1,329 @@
+//! What is in doubt: look-ups, the inbox, and a human's answer.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::answer::{ResultText, Told};
+use super::attempt::{self, bounded};
+use super::records::{Along, Known, Put, Records, downstream, unpack};
+use super::rows::{Prefix, Row, RunLog};
+use super::work::Work;
+use super::{Guard, Inner};
+use crate::Millis;
+use crate::error::{Error, ErrorKind};
+use crate::key::{BaseKey, digest};
+use crate::protocol::apply::{Answer, End, Event, apply, millis};
+use crate::protocol::record::{Base, Body, Fence, Record, ToldBy, View, view};
+use crate::store::{Durability, Purpose};
+use crate::tell::{self, ReplyKind};
+use crate::tool::{LookUp, Produced, Reconciled};
+
+/// A call of which it isn't known whether it happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InDoubtCall {
+    /// What [`Guard::resolve`] takes.
+    pub reference: String,
+    /// The tool's name.
+    pub tool: String,
+    /// The run that asked first.
+    pub run: String,
+    /// When the newest attempt that may have had an effect must have ended at the latest, in milliseconds since the
+    /// Unix epoch.
+    pub quiet_from: Millis,
+    /// How many attempts have an unknown end.
+    pub attempts: usize,
+    /// What the tool said, if it said anything.
+    pub errors: Vec<String>,
+    /// The arguments as executed, if the tool's policy keeps them.
+    pub arguments: Option<String>,
+}
+
+/// A human's answer to "did this happen?".
+#[derive(Debug, Clone, PartialEq)]
+pub enum Resolution {
+    /// It happened, and this is what the tool would have returned.
+    Happened(Value),
+    /// It did not happen. Refused while an effect could still show; see [`Guard::resolve`].
+    DidNotHappen,
+    /// It did not happen, and who says so takes the risk that an effect under way still shows.
+    DidNotHappenForSure,
+}
+
+impl Guard {
+    /// The calls of this guard's namespace of which it isn't known whether they happened, for a human.
+    ///
+    /// # Errors
+    /// If the store can't be read.
+    pub async fn inbox(&self) -> Result<Vec<InDoubtCall>, Error> {
+        let inner = &self.inner;
+        let mut calls = Vec::new();
+        for (key, known) in inner.open_records(self.prefix).await? {
+            calls.extend(
+                inner.doubts(&known.base).map(|(n, record)| in_doubt_call(inner, &key, &known.base, n, record)),
+            );
+        }
+        Ok(calls)
+    }
+
+    /// Settles a call in doubt. `reference` is that of a [`Reply`](crate::Reply) or an [`InDoubtCall`]; `reason` goes
+    /// to the log.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchCall`] if no call in doubt has this reference, [`ErrorKind::StillRunning`] if it is being
+    /// executed, [`ErrorKind::TooEarly`] for a plain "did not happen" before the settle delay is over.
+    pub async fn resolve(&self, reference: &str, resolution: Resolution, reason: &str) -> Result<(), Error> {
+        loop {
+            let (key, occurrence, known) = self.inner.find(self.prefix, reference).await?;
+            let record = &known.base.occurrences[occurrence];
+            let mut along = Along::default();
+            let log = self.inner.place_in_run(self.prefix, &known.base, &resolution, &mut along).await?;
+            let order = log.as_ref().map_or(0, |log| log.completions);
+            let tool = known.base.about.tool.as_str();
+            let answer = self.answer_of((&key, tool), (occurrence, record), &resolution, order, &mut along)?;
+            let event = Event::Answered { fence: record.fence, answer, at: self.inner.now.get() };
+            let next = apply(&known.base, occurrence, &event).map_err(|refused| {
+                Error::new(ErrorKind::NoSuchCall, format!("{reference} can't be settled: {refused}"))
+            })?;
+            let put =
+                self.inner.records.put(self.prefix, &key, &known, next, along, Durability::Synced, Purpose::Complete);
+            if let Put::Done { version } = put.await? {
+                if let Some(log) = log
+                    && let Some(run) = self.inner.runs.at_hand(self.prefix, &known.base.about.run)
+                {
+                    run.wrote_log(log, version);
+                }
+                let happened = matches!(resolution, Resolution::Happened(_));
+                tracing::info!(reference, reason, happened, "a call in doubt was settled by a human");
+                return Ok(());
+            }
+        }
+    }
+
+    fn answer_of(
+        &self,
+        (key, tool): (&BaseKey, &str),
+        (occurrence, record): (usize, &Record),
+        resolution: &Resolution,
+        order: u64,
+        along: &mut Along,
+    ) -> Result<Answer, Error> {
+        let inner = &self.inner;
+        match resolution {
+            Resolution::Happened(value) => {
+                let unit = (occurrence, record.fence);
+                let limit = inner.settings.max_result;
+                let body = Records::body(self.prefix, key, unit, &value.to_string(), limit, along);
+                Ok(Answer::Happened { body, fingerprint: record.fingerprint, told_by: ToldBy::Human, order })
+            }
+            Resolution::DidNotHappen => {
+                let now = inner.now.get();
+                let settle = millis(inner.settle_delay(tool));
+                let from = record.quiet_from(&inner.lease.at(now)).saturating_add(settle);
+                if now < from {
+                    let message = format!(
+                        "an effect under way could still show for {} s: say it again then, or say that it did not \
+                         happen for sure",
+                        (from - now).div_ceil(1000)
+                    );
+                    return Err(Error::new(ErrorKind::TooEarly, message));
+                }
+                Ok(Answer::DidNotHappen)
+            }
+            Resolution::DidNotHappenForSure => Ok(Answer::DidNotHappen),
+        }
+    }
+}
+
+fn in_doubt_call(inner: &Inner, key: &BaseKey, base: &Base, occurrence: usize, record: &Record) -> InDoubtCall {
+    let now = inner.now.get();
+    InDoubtCall {
+        reference: downstream(key, base, occurrence).reference(),
+        tool: base.about.tool.clone(),
+        run: base.about.run.clone(),
+        quiet_from: record.quiet_from(&inner.lease.at(now)),
+        attempts: record.unknown_ends().count(),
+        errors: record.open.iter().filter_map(|open| open.error.clone()).collect(),
+        arguments: record.kept_arguments.clone(),
+    }
+}
+
+impl Inner {
+    /// The records with attempts whose end isn't known.
+    async fn open_records(&self, prefix: Prefix) -> Result<Vec<(BaseKey, Known)>, Error> {
+        let (mut records, mut from) = (Vec::new(), None);
+        let start = prefix.all_open();
+        loop {
+            let page = self.records.store().scan(&start, from, 256).await?;
+            for (open, _) in page.items {
+                if let Some(key) = Prefix::key_of_open(&open) {
+                    records.push((key, self.records.load(prefix, &key).await?));
+                }
+            }
+            from = page.next;
+            if from.is_none() {
+                return Ok(records);
+            }
+        }
+    }
+
+    /// A completion by a human's word has its place in the run's order of completions like any other: else what
+    /// reopened the tool before would seem to have come after.
+    async fn place_in_run(
+        &self,
+        prefix: Prefix,
+        base: &Base,
+        resolution: &Resolution,
+        along: &mut Along,
+    ) -> Result<Option<RunLog>, Error> {
+        if !matches!(resolution, Resolution::Happened(_)) {
+            return Ok(None);
+        }
+        let key = prefix.log(&base.about.run);
+        let stored = self.records.store().get(std::slice::from_ref(&key)).await?.pop().flatten();
+        let mut log = match &stored {
+            Some(stored) => RunLog::from_bytes(&stored.value).map_err(|error| Error::corrupt("a run's log", error))?,
+            None => RunLog::default(),
+        };
+        log.complete(&base.about.tool);
+        along.checks.push((key.clone(), stored.map(|stored| stored.version)));
+        along.puts.push((key, log.to_bytes()));
+        Ok(Some(log))
+    }
+
+    /// Of two registries with a tool of this name the longer one counts; a tool that nobody registered here has the
+    /// guard's.
+    fn settle_delay(&self, tool: &str) -> Duration {
+        let delays = self.settle_delays.lock().unwrap_or_else(PoisonError::into_inner);
+        delays.get(tool).copied().unwrap_or(self.settings.settle_delay)
+    }
+
+    pub(crate) fn registered(&self, tool: &str, settle_delay: Duration) {
+        let mut delays = self.settle_delays.lock().unwrap_or_else(PoisonError::into_inner);
+        let delay = delays.entry(tool.to_owned()).or_insert(settle_delay);
+        *delay = settle_delay.max(*delay);
+    }
+
+    fn doubts<'a>(&'a self, base: &'a Base) -> impl Iterator<Item = (usize, &'a Record)> {
+        let now = self.now.get();
+        let records = base.occurrences.iter().enumerate();
+        records.filter(move |(_, record)| view(record, &self.lease.at(now), now) == View::InDoubt)
+    }
+
+    async fn find(&self, prefix: Prefix, reference: &str) -> Result<(BaseKey, usize, Known), Error> {
+        let now = self.now.get();
+        for (key, known) in self.open_records(prefix).await? {
+            for (occurrence, record) in known.base.occurrences.iter().enumerate() {
+                if downstream(&key, &known.base, occurrence).reference() != reference {
+                    continue;
+                }
+                return match view(record, &self.lease.at(now), now) {
+                    View::InDoubt => Ok((key, occurrence, known)),
+                    View::Running => {
+                        Err(Error::new(ErrorKind::StillRunning, format!("{reference} is still running: wait for it")))
+                    }
+                    _ => break,
+                };
+            }
+        }
+        let message = format!("no call in doubt has the reference {reference:?}: the inbox lists those that do");
+        Err(Error::new(ErrorKind::NoSuchCall, message))
+    }
+
+    /// Asks the tool whether it happened. Whether that settled the record, one way or the other.
+    pub(crate) async fn look_up(
+        self: &Arc<Self>,
+        work: &Arc<Work>,
+        known: &Known,
+        occurrence: usize,
+        fence: Fence,
+        no_counts: bool,
+    ) -> Result<bool, Error> {
+        let record = &known.base.occurrences[occurrence];
+        let text = record.kept_arguments.as_deref().unwrap_or(&work.executed);
+        let Some(Ok(job)) = work.tool.body.look_up.as_ref().map(|look_up| look_up(text)) else { return Ok(false) };
+        let about = LookUp { run: work.asked.run.clone(), downstream: downstream(&work.key, &known.base, occurrence) };
+        let limit = work.tool.limits.attempt_deadline;
+        let mut inside = attempt::inside();
+        inside.push(work.key);
+        let mut asked = self.tasks.spawn(attempt::within(inside, async move { job(about).await }));
+        let found: Reconciled<Produced> = tokio::select! {
+            found = &mut asked => match found {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, tool = work.name(), "a look-up failed");
+                    Reconciled::CannotTell
+                }
+                Err(_) => Reconciled::CannotTell,
+            },
+            () = self.now.clock().sleep(limit) => {
+                asked.abort();
+                Reconciled::CannotTell
+            }
+        };
+        let mut along = Along::default();
+        let answer = match found {
+            Reconciled::CannotTell => return Ok(false),
+            Reconciled::DidNotHappen if !no_counts => return Ok(false),
+            Reconciled::DidNotHappen => Answer::DidNotHappen,
+            Reconciled::Happened(produced) => {
+                let body = self.look_up_body(work, (occurrence, fence), &produced, &mut along);
+                Answer::Happened { body, fingerprint: record.fingerprint, told_by: ToldBy::LookUp, order: 0 }
+            }
+        };
+        let event = Event::Answered { fence, answer, at: self.now.get() };
+        // Refused means that the record moved on: then it is decided again as well.
+        let _ = self.commit_event(work, occurrence, event, &along.puts).await?;
+        Ok(true)
+    }
+
+    fn look_up_body(&self, work: &Work, unit: (usize, Fence), produced: &Produced, along: &mut Along) -> Body {
+        match produced {
+            Ok(text) => Records::body(work.run.prefix, &work.key, unit, text, work.tool.max_result, along),
+            Err(why) => {
+                Body::NotKept { length: 0, digest: digest("toolonce result", b""), head: bounded(why).into_bytes() }
+            }
+        }
+    }
+
+    /// Tries again to record ends that the store could not take. The outcome among them, if it still can't.
+    pub(crate) async fn settle_unrecorded(self: &Arc<Self>, work: &Arc<Work>) -> Option<Told> {
+        let mut ends = self.unrecorded.take(&work.key).into_iter();
+        while let Some(end) = ends.next() {
+            let recorded = self.commit_event(&end.work, end.occurrence, end.event.clone(), &end.puts).await;
+            if recorded.is_ok() {
+                self.bodies.leave(&work.key, end.unit());
+                continue;
+            }
+            let success = end.is_success().then(|| (end.event.clone(), end.puts.clone()));
+            self.unrecorded.put_back(std::iter::once(end).chain(ends).collect());
+            return success.and_then(|(event, puts)| unrecorded_text(&event, &puts)).map(|text| {
+                let text = ResultText::kept(text);
+                let at = self.now.get();
+                Told::Outcome {
+                    kind: ReplyKind::Unrecorded,
+                    mark: crate::protocol::decide::Mark::Own,
+                    at,
+                    replays: 0,
+                    text,
+                }
+            });
+        }
+        None
+    }
+}
+
+/// The result in an end that isn't recorded.
+fn unrecorded_text(event: &Event, puts: &[(crate::store::Key, Vec<u8>)]) -> Option<String> {
+    let Event::Ended { end: End::Success { body, .. }, .. } = event else { return None };
+    match body {
+        Body::Inline(bytes) => String::from_utf8(bytes.clone()).ok(),
+        Body::Pieces { length, digest, .. } => {
+            let packed: Vec<u8> = puts.iter().flat_map(|(_, piece)| piece.clone()).collect();
+            unpack(&packed, *length, *digest)
+        }
+        Body::NotKept { length, head, .. } => Some(tell::not_kept(*length, &String::from_utf8_lossy(head))),
+        Body::Dropped => None,
+    }
+}

@@ -1,0 +1,51 @@
+//! Rows that may be longer than one value of the store: cut into pieces beside a head.
+//!
+//! ```text
+//! head   0 ‖ the row                                       a short row
+//!        1 ‖ number of pieces (4, big endian)              a long one
+//! piece  under the head's key ‖ n (4, big endian)
+//! ```
+
+use crate::store::{Key, Store, StoreError, StoreErrorKind, Version};
+
+/// Length of one piece.
+pub(crate) const PIECE: usize = 60 * 1024;
+
+/// Adds what has to be put for `row` under `key`.
+pub(crate) fn put(key: &Key, row: &[u8], puts: &mut Vec<(Key, Vec<u8>)>) {
+    if row.len() <= PIECE {
+        puts.push((key.clone(), [&[0], row].concat()));
+        return;
+    }
+    let pieces = row.chunks(PIECE).zip(0u32..);
+    puts.extend(pieces.map(|(bytes, n)| (piece(key, n), bytes.to_vec())));
+    let count = u32::try_from(row.len().div_ceil(PIECE)).unwrap_or(u32::MAX);
+    puts.push((key.clone(), [&[1][..], &count.to_be_bytes()].concat()));
+}
+
+/// The row under `key` and the version of its head.
+pub(crate) async fn get(store: &dyn Store, key: &Key) -> Result<Option<(Version, Vec<u8>)>, StoreError> {
+    let Some(head) = store.get(std::slice::from_ref(key)).await?.pop().flatten() else { return Ok(None) };
+    let row = match head.value.split_first() {
+        Some((0, row)) => row.to_vec(),
+        Some((1, count)) => whole(store, key, count).await?,
+        _ => return Err(damaged("a row has no known form")),
+    };
+    Ok(Some((head.version, row)))
+}
+
+async fn whole(store: &dyn Store, key: &Key, count: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let count = count.try_into().map_err(|_| damaged("a row doesn't say how long it is"))?;
+    let keys: Vec<Key> = (0..u32::from_be_bytes(count)).map(|n| piece(key, n)).collect();
+    let pieces = store.get(&keys).await?.into_iter().collect::<Option<Vec<_>>>();
+    let pieces = pieces.ok_or_else(|| damaged("a piece of a row is lost"))?;
+    Ok(pieces.into_iter().flat_map(|piece| piece.value).collect())
+}
+
+fn piece(key: &Key, n: u32) -> Key {
+    Key::new([key.as_bytes(), &n.to_be_bytes()].concat())
+}
+
+fn damaged(what: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::Corrupt, format!("{what}: the store is damaged"))
+}

@@ -1,0 +1,90 @@
+//! The manifest of a turn: which calls were handed over, so that a turn that was sampled again can be told.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::long;
+use super::records::Along;
+use super::rows::{Manifest, Row};
+use super::runs::RunState;
+use crate::error::Error;
+use crate::key::BaseKey;
+use crate::protocol::record::Turn;
+use crate::store::{Key, Store, Version};
+
+/// The manifest that one `answer` goes by: the recorded one, or the one that its first claim will record.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    key: Key,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Recorded(Arc<Manifest>),
+    /// To be recorded over this version, which is none or one of an abandoned history.
+    New(Arc<Manifest>, Option<Version>),
+}
+
+impl Plan {
+    /// The plan for `turn`, whose calls are those of `manifest`.
+    pub(crate) async fn new(store: &dyn Store, run: &RunState, turn: Turn, manifest: Manifest) -> Result<Self, Error> {
+        let key = run.prefix.manifest(&run.id, turn);
+        let history = run.now().history;
+        let state = match long::get(store, &key).await? {
+            None => State::New(Arc::new(manifest), None),
+            Some((version, row)) => match read(&row)? {
+                recorded if history.holds(recorded.epoch, turn) => State::Recorded(Arc::new(recorded)),
+                _ => State::New(Arc::new(manifest), Some(version)),
+            },
+        };
+        Ok(Self { key, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> State {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the `nth` equal call with this key is one of the turn's.
+    pub(crate) fn has(&self, key: &BaseKey, nth: u32) -> bool {
+        match self.state() {
+            State::New(..) => true,
+            State::Recorded(manifest) => {
+                let equal = manifest.calls.iter().filter(|call| call.key == *key).count();
+                equal > nth as usize
+            }
+        }
+    }
+
+    /// Adds the manifest to a claim's batch unless it is recorded.
+    pub(crate) fn join(&self, along: &mut Along) {
+        if let State::New(manifest, over) = self.state() {
+            along.checks.push((self.key.clone(), over));
+            long::put(&self.key, &manifest.to_bytes(), &mut along.puts);
+        }
+    }
+
+    /// A batch with the manifest was applied.
+    pub(crate) fn recorded(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::New(manifest, _) = &*state {
+            *state = State::Recorded(Arc::clone(manifest));
+        }
+    }
+
+    /// A batch with the manifest was refused: this is what the store has in its place.
+    pub(crate) async fn met(&self, store: &dyn Store, stored: Option<Version>) -> Result<(), Error> {
+        let State::New(_, over) = self.state() else { return Ok(()) };
+        if stored == over {
+            return Ok(());
+        }
+        if let Some((_, row)) = long::get(store, &self.key).await? {
+            let recorded = State::Recorded(Arc::new(read(&row)?));
+            *self.state.lock().unwrap_or_else(PoisonError::into_inner) = recorded;
+        }
+        Ok(())
+    }
+}
+
+fn read(row: &[u8]) -> Result<Manifest, Error> {
+    Manifest::from_bytes(row).map_err(|error| Error::corrupt("the manifest of a turn", error))
+}

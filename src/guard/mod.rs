@@ -1,0 +1,541 @@
+//! The guard: what stands between the caller and the tool. The only part of the library that awaits.
+//!
+//! A call goes `registry → call → Drive (path) → claim → attempt → recorded end → finish → reply`. Everything from the
+//! claim on runs on a task of the guard; the caller holds only a receiver, so dropping the caller's future, running
+//! out of patience or losing the client neither cancels the effect nor loses its outcome.
+
+mod answer;
+mod attempt;
+mod deliver;
+mod doubt;
+mod flight;
+mod here;
+mod ladder;
+mod lease;
+pub(crate) mod long;
+mod manifest;
+mod now;
+mod path;
+mod read;
+mod records;
+mod rows;
+mod runs;
+mod sole;
+mod tasks;
+mod work;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+pub(crate) use self::answer::{Answer, Turnstile};
+use self::answer::{ResultText, SharedSpot, Spot, Told};
+pub(crate) use self::attempt::AttemptState;
+pub(crate) use self::deliver::Delivery;
+pub use self::doubt::{InDoubtCall, Resolution};
+pub(crate) use self::manifest::Plan;
+use self::path::Drive;
+use self::records::Records;
+pub(crate) use self::rows::{Manifest, ManifestCall, Prefix, Row, RunLog, StepRow};
+pub(crate) use self::runs::RunState;
+pub(crate) use self::work::{Guarded, Work};
+use crate::canonical::Limits;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind};
+use crate::key::BaseKey;
+use crate::protocol::decide::Act;
+use crate::protocol::notes::Note;
+use crate::store::{Store, StoreError, StoreErrorKind};
+
+/// What a guard goes by where a tool's policy doesn't say otherwise.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) patience: Duration,
+    pub(crate) attempt_deadline: Duration,
+    pub(crate) settle_delay: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) max_result: usize,
+    pub(crate) arguments: Limits,
+    pub(crate) memory_tier: u64,
+    pub(crate) replay_stop: u32,
+}
+
+/// Makes a [`Guard`].
+///
+/// ```
+/// use std::time::Duration;
+/// use toolonce::Guard;
+/// use toolonce::store::MemoryStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), toolonce::Error> {
+/// let guard = Guard::builder(MemoryStore::new(), "shop").patience(Duration::from_secs(20)).build().await?;
+/// # guard.shutdown(Duration::from_secs(1)).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+#[derive(Debug)]
+pub struct GuardBuilder {
+    store: StoreHandle,
+    namespace: String,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+}
+
+struct StoreHandle(Arc<dyn Store>);
+
+impl fmt::Debug for StoreHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+impl GuardBuilder {
+    /// How long a caller waits for a call before it is told that it is still running. Default 60 s.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.settings.patience = patience;
+        self
+    }
+
+    /// After this long an execution is in doubt. Default 10 min.
+    pub fn attempt_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.attempt_deadline = deadline;
+        self
+    }
+
+    /// How long after the end of an attempt its effect may still show downstream. Default 60 s.
+    pub fn settle_delay(mut self, delay: Duration) -> Self {
+        self.settings.settle_delay = delay;
+        self
+    }
+
+    /// On a store with several processes, one that gave no sign of life for this long is taken for silent; signs are
+    /// given three times as often. Default 30 s.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self.settings.heartbeat = lease / 3;
+        self
+    }
+
+    /// The largest result that is kept, in bytes. Default 1 MiB.
+    pub fn max_result(mut self, bytes: usize) -> Self {
+        self.settings.max_result = bytes;
+        self
+    }
+
+    /// How large and deep arguments may be. Default 1 MiB, depth 128.
+    pub fn argument_limits(mut self, limits: Limits) -> Self {
+        self.settings.arguments = limits;
+        self
+    }
+
+    /// How much memory completed records may take, in bytes. Default 32 MB.
+    pub fn memory_tier(mut self, bytes: u64) -> Self {
+        self.settings.memory_tier = bytes;
+        self
+    }
+
+    /// From which marked replay of one call in a row on the model is told to stop repeating it, at least 1. Default 5.
+    pub fn replay_stop(mut self, nth: u32) -> Self {
+        self.settings.replay_stop = nth.max(1);
+        self
+    }
+
+    /// Where time comes from. Default [`SystemClock`].
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Makes the guard. Its tasks run on the present tokio runtime.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for an empty namespace, and for a second guard on a store of which the first takes every
+    /// commit for its own: clone the first, or use [`Guard::with_namespace`]. A store error if the store doesn't work.
+    pub async fn build(self) -> Result<Guard, Error> {
+        if self.namespace.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "the namespace is empty: give the guard a name for its calls"));
+        }
+        let store = self.store.0;
+        let sole = sole::Sole::of(&*store)?;
+        let now = now::Now::new(self.clock);
+        let lease = lease::Lease::new(store.is_exclusive(), self.settings.lease, now.get());
+        if !lease.is_alone() {
+            lease.beat(&*store, 0, now.get()).await?;
+        }
+        let (writer, later) = mpsc::unbounded_channel();
+        let inner = Arc::new(Inner {
+            records: Records::new(Arc::clone(&store), self.settings.memory_tier),
+            runs: runs::Runs::new(store),
+            settings: self.settings,
+            now,
+            lease,
+            flights: flight::Flights::default(),
+            bodies: here::Bodies::default(),
+            unrecorded: here::Unrecorded::default(),
+            unstarted: here::Unstarted::default(),
+            tasks: tasks::Tasks::default(),
+            background: tasks::Tasks::default(),
+            writer,
+            incidents: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            sole,
+            settle_delays: Mutex::default(),
+        });
+        inner.background.spawn(write_later(Arc::downgrade(&inner), later));
+        if !inner.lease.is_alone() {
+            inner.background.spawn(beat(Arc::downgrade(&inner), inner.settings.heartbeat));
+        }
+        let namespace: Arc<str> = self.namespace.into();
+        let prefix = Prefix::new(&namespace);
+        Ok(Guard { inner, namespace, prefix })
+    }
+}
+
+/// Something to write when there is time: nothing waits for it.
+pub(crate) enum Later {
+    Notes(BaseKey),
+    Log(Arc<RunState>),
+    /// Tells when all that came before is written.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Writes what is left for later, all of it that has gathered at once: the store makes one batch of it.
+async fn write_later(inner: std::sync::Weak<Inner>, mut later: mpsc::UnboundedReceiver<Later>) {
+    let mut gathered = Vec::new();
+    while later.recv_many(&mut gathered, 256).await > 0 {
+        let Some(inner) = inner.upgrade() else { return };
+        let mut writing = JoinSet::new();
+        let mut done = Vec::new();
+        let mut keys = HashSet::new();
+        for next in gathered.drain(..) {
+            match next {
+                Later::Notes(key) if keys.insert(key) => {
+                    let inner = Arc::clone(&inner);
+                    writing.spawn(async move { inner.records.flush(&key).await });
+                }
+                Later::Notes(_) => {}
+                Later::Log(run) => {
+                    let inner = Arc::clone(&inner);
+                    writing.spawn(async move { inner.write_log(&run).await });
+                }
+                Later::Flush(flushed) => done.push(flushed),
+            }
+        }
+        while writing.join_next().await.is_some() {}
+        for flushed in done {
+            let _ = flushed.send(());
+        }
+    }
+}
+
+/// Proof of life, three times a lease.
+async fn beat(inner: std::sync::Weak<Inner>, every: Duration) {
+    let mut count = 0;
+    loop {
+        let Some(clock) = inner.upgrade().map(|inner| Arc::clone(inner.now.clock())) else { return };
+        clock.sleep(every).await;
+        let Some(inner) = inner.upgrade() else { return };
+        count += 1;
+        if let Err(error) = inner.lease.beat(&**inner.records.store(), count, inner.now.get()).await {
+            tracing::warn!(%error, "no sign of life could be given; others may take this process for dead");
+        }
+    }
+}
+
+pub(crate) struct Inner {
+    pub(crate) records: Records,
+    pub(crate) runs: runs::Runs,
+    pub(crate) settings: Settings,
+    pub(crate) now: now::Now,
+    pub(crate) lease: lease::Lease,
+    flights: flight::Flights,
+    bodies: here::Bodies,
+    unrecorded: here::Unrecorded,
+    unstarted: here::Unstarted,
+    tasks: tasks::Tasks,
+    background: tasks::Tasks,
+    writer: mpsc::UnboundedSender<Later>,
+    incidents: AtomicU64,
+    closed: AtomicBool,
+    sole: sole::Sole,
+    /// By tool, as registered: a human's answer knows the tool by its name only.
+    settle_delays: Mutex<HashMap<String, Duration>>,
+}
+
+/// Stands between agents and their tools. Cheap to clone; all clones are one guard.
+///
+/// One guard per process and store. Make a [`Registry`](crate::Registry) of tools on it and a [`Run`](crate::Run) for
+/// each piece of work.
+#[derive(Clone)]
+pub struct Guard {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) prefix: Prefix,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// How long a shutdown waits for a store that hangs, once for the last writes and once for closing it.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+
+/// What was left when a guard was shut down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Executions that had not ended: they are in doubt when the store is opened next.
+    pub unfinished: usize,
+}
+
+impl Guard {
+    /// A guard on `store` for the calls of `namespace`: an application, a customer, an environment. Runs and records
+    /// of two namespaces never meet.
+    pub fn builder(store: impl Store, namespace: impl Into<String>) -> GuardBuilder {
+        Self::builder_on(Arc::new(store), namespace)
+    }
+
+    /// As [`builder`](Self::builder), on a store that the program holds as well, for example to close it. A second
+    /// guard needs a store that is made for several, such as [`MemoryStore::shared`](crate::store::MemoryStore::shared).
+    pub fn builder_on(store: Arc<dyn Store>, namespace: impl Into<String>) -> GuardBuilder {
+        GuardBuilder {
+            store: StoreHandle(store),
+            namespace: namespace.into(),
+            clock: Arc::new(SystemClock::new()),
+            settings: Settings {
+                patience: Duration::from_secs(60),
+                attempt_deadline: Duration::from_secs(600),
+                settle_delay: Duration::from_secs(60),
+                lease: Duration::from_secs(30),
+                heartbeat: Duration::from_secs(10),
+                max_result: 1 << 20,
+                arguments: Limits::default(),
+                memory_tier: 32_000_000,
+                replay_stop: 5,
+            },
+        }
+    }
+
+    /// The same guard for another namespace.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if it is empty.
+    pub fn with_namespace(&self, namespace: impl Into<String>) -> Result<Self, Error> {
+        let namespace: String = namespace.into();
+        if namespace.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "the namespace is empty: give the calls a name"));
+        }
+        let prefix = Prefix::new(&namespace);
+        Ok(Self { inner: Arc::clone(&self.inner), namespace: namespace.into(), prefix })
+    }
+
+    /// How often a `Write` was found to have been executed twice: a process that was stopped for longer than anybody
+    /// waited, and went on. Each one is logged with its tool and run.
+    pub fn incidents(&self) -> u64 {
+        self.inner.incidents.load(Ordering::Relaxed)
+    }
+
+    /// Takes no more calls, waits for the running ones at most `deadline`, and closes the store. What is left is in
+    /// doubt when it is opened next.
+    ///
+    /// # Errors
+    /// If the store can't be closed cleanly.
+    pub async fn shutdown(&self, deadline: Duration) -> Result<Shutdown, Error> {
+        let inner = &self.inner;
+        inner.closed.store(true, Ordering::Release);
+        let clock = Arc::clone(inner.now.clock());
+        tokio::select! {
+            () = inner.tasks.idle() => {}
+            () = clock.sleep(deadline) => {}
+        }
+        let last = async {
+            inner.record_what_can_be().await;
+            inner.noted().await;
+        };
+        tokio::select! {
+            biased;
+            () = last => {}
+            () = clock.sleep(LAST_WRITES) => tracing::error!("the store hangs: what isn't written yet is lost"),
+        }
+        let unfinished = inner.bodies.count();
+        inner.background.stop();
+        let closed = tokio::select! {
+            biased;
+            closed = inner.records.store().close() => closed,
+            () = clock.sleep(LAST_WRITES) => {
+                Err(StoreError::new(StoreErrorKind::Uncertain, "the store hangs: it could not be closed in time"))
+            }
+        };
+        inner.tasks.stop();
+        inner.sole.release();
+        closed?;
+        Ok(Shutdown { unfinished })
+    }
+
+    /// Stops every task where it is, as a kill of the process would. For tests.
+    #[cfg(feature = "testing")]
+    pub fn crash(&self) {
+        self.inner.closed.store(true, Ordering::Release);
+        self.inner.tasks.stop();
+        self.inner.background.stop();
+        self.inner.sole.release();
+    }
+
+    /// How many of this guard's tasks are at work. For tests.
+    #[cfg(feature = "testing")]
+    pub fn busy(&self) -> usize {
+        self.inner.tasks.count()
+    }
+}
+
+impl Inner {
+    /// One call, from the caller's side: waits for its answer as long as patience lasts. What makes it a reply is
+    /// [`finish`](Self::finish), in the poll that hands it over.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        work: Arc<Work>,
+        patience: Option<Duration>,
+        turnstile: Turnstile,
+    ) -> Answer {
+        if let Some(why) = self.turned_away(&work) {
+            return Answer { told: Told::Refused(why.to_owned()), spot: Spot::default() };
+        }
+        if turnstile.before.is_none()
+            && let Some(answer) = self.at_once(&work)
+        {
+            return answer;
+        }
+        let patience = patience.unwrap_or(self.settings.patience);
+        let spot = SharedSpot::default();
+        let until = self.now.clock().monotonic().saturating_add(patience);
+        let drive = Drive::new(Arc::clone(self), Arc::clone(&work), Arc::clone(&spot), until);
+        let (tell, told) = oneshot::channel();
+        self.tasks.spawn(attempt::within(attempt::inside(), async move {
+            let answer = drive.run(turnstile).await;
+            // Nobody listens any more if the caller left: then it was not delivered.
+            let _ = tell.send(answer);
+        }));
+        tokio::select! {
+            biased;
+            told = told => told.unwrap_or_else(|_| interrupted(&spot)),
+            () = self.now.clock().sleep(patience) => out_of_patience(&spot),
+        }
+    }
+
+    fn turned_away(&self, work: &Work) -> Option<&'static str> {
+        if self.closed.load(Ordering::Acquire) {
+            return Some("the program is shutting down. Try again when it is back.");
+        }
+        attempt::is_inside(&work.key)
+            .then_some("a tool may not make the same call from inside itself: it would wait for itself.")
+    }
+
+    /// A replay from the memory tier, without a task of its own.
+    fn at_once(self: &Arc<Self>, work: &Arc<Work>) -> Option<Answer> {
+        if !self.lease.is_alone() || self.unrecorded.has(&work.key) {
+            return None;
+        }
+        let known = self.records.at_hand(&work.key)?;
+        let decision = self.decide(work, &known.base, false).ok()?;
+        if work.has_diverged() {
+            return None;
+        }
+        let Act::Give(mark) = decision.act else { return None };
+        let record = known.base.occurrences.get(decision.occurrence)?;
+        let outcome = record.outcome.as_ref()?;
+        let crate::protocol::record::Body::Inline(bytes) = &outcome.body else { return None };
+        let text = ResultText::kept(String::from_utf8(bytes.clone()).ok()?);
+        if let (Some(place), Some(_)) = (decision.place, work.asked.nth) {
+            // The next equal call of the message must find the place taken.
+            self.note(
+                work,
+                Note {
+                    occurrence: decision.occurrence,
+                    place: work.place(place.nth),
+                    given: None,
+                    delivered: None,
+                    replay: false,
+                },
+            );
+        }
+        let told =
+            Told::Outcome { kind: crate::ReplyKind::Replayed, mark, at: outcome.at, replays: record.replays, text };
+        let spot = Spot {
+            occurrence: decision.occurrence,
+            place: decision.place,
+            downstream: Some(records::downstream(&work.key, &known.base, decision.occurrence)),
+            since: None,
+            doubt: false,
+            found: true,
+        };
+        Some(Answer { told, spot })
+    }
+
+    /// Waits until the record may have changed in another process.
+    pub(crate) async fn changed_or_later(&self, work: &Work) {
+        let keys = [work.run.prefix.base(&work.key)];
+        let later = self.now.clock().sleep(Duration::from_millis(250));
+        match self.records.store().changed(&keys) {
+            Some(changed) => tokio::select! {
+                () = changed => {}
+                () = later => {}
+            },
+            None => later.await,
+        }
+    }
+
+    async fn write_log(&self, run: &RunState) {
+        if let Err(error) = self.runs.write_log(run).await {
+            tracing::warn!(%error, run = %run.id, "the progress of a run could not be noted");
+        }
+    }
+
+    /// Waits until the store has what was noted before: what was delivered must not be durable later than the claim
+    /// that follows from it.
+    pub(crate) async fn noted(&self) {
+        let (done, flushed) = oneshot::channel();
+        if self.records.has_notes() && self.writer.send(Later::Flush(done)).is_ok() {
+            let _ = flushed.await;
+        }
+    }
+
+    async fn record_what_can_be(self: &Arc<Self>) {
+        for end in self.unrecorded.take_all() {
+            match self.commit_event(&end.work, end.occurrence, end.event.clone(), &end.puts).await {
+                Ok(_) => self.bodies.leave(&end.work.key, end.unit()),
+                Err(_) => {
+                    tracing::error!(tool = end.work.name(), "the end of an attempt is lost; the call will be in doubt");
+                }
+            }
+        }
+    }
+}
+
+fn snapshot(spot: &Mutex<Spot>) -> Spot {
+    spot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn out_of_patience(spot: &Mutex<Spot>) -> Answer {
+    let spot = snapshot(spot);
+    let told = if spot.doubt { Told::InDoubt } else { Told::Running };
+    Answer { told, spot }
+}
+
+/// The call's task was stopped: by a shutdown, or by a panic of its own.
+fn interrupted(spot: &Mutex<Spot>) -> Answer {
+    let spot = snapshot(spot);
+    let told = match spot.found {
+        true => Told::InDoubt,
+        false => Told::Refused("the program was stopped before it could be started.".to_owned()),
+    };
+    Answer { told, spot }
+}

@@ -1,0 +1,347 @@
+//! Base records between the store, the memory tier and what this process alone knows.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use moka::ops::compute::Op;
+use moka::sync::Cache;
+
+use super::long::PIECE;
+use super::rows::Prefix;
+use crate::key::{BaseKey, Digest, DownstreamKey, digest};
+use crate::protocol::bytes;
+use crate::protocol::growth::{self, Dropped, KEPT_OUTCOMES, KEPT_SLOTS};
+use crate::protocol::history::History;
+use crate::protocol::notes::{Note, note};
+use crate::protocol::record::{Base, Body, Fence};
+use crate::store::{Batch, Committed, Durability, Key, MAX_VALUE, Purpose, Store, StoreError, StoreErrorKind, Version};
+
+/// Results up to this length live in the record, as long as it has few of them.
+const INLINE: usize = 4096;
+
+/// A base record as this process knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) base: Arc<Base>,
+    pub(crate) version: Option<Version>,
+    /// Up to which pending note `base` has them.
+    noted: u64,
+}
+
+/// What a commit of a base record takes along.
+#[derive(Debug, Default)]
+pub(crate) struct Along {
+    pub(crate) checks: Vec<(Key, Option<Version>)>,
+    pub(crate) puts: Vec<(Key, Vec<u8>)>,
+    pub(crate) deletes: Vec<Key>,
+}
+
+/// How a commit of a base record ended.
+#[derive(Debug)]
+pub(crate) enum Put {
+    Done {
+        version: Version,
+    },
+    /// Something moved: decide again. Holds what the store has under the keys that [`Along`] checked.
+    Moved(Vec<Option<crate::store::Versioned>>),
+}
+
+/// A note that isn't in the store yet.
+#[derive(Debug, Clone)]
+struct Pending {
+    seq: u64,
+    note: Note,
+    history: Arc<History>,
+    prefix: Prefix,
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    seq: u64,
+    pending: HashMap<BaseKey, Vec<Pending>>,
+}
+
+/// The records of one store.
+pub(crate) struct Records {
+    store: Arc<dyn Store>,
+    /// Records as this process last saw them; only where every commit goes through this process.
+    tier: Option<Cache<BaseKey, Known>>,
+    notes: Mutex<Notes>,
+}
+
+impl Records {
+    pub(crate) fn new(store: Arc<dyn Store>, tier_bytes: u64) -> Self {
+        let weigh = |_: &BaseKey, known: &Known| u32::try_from(weight(&known.base)).unwrap_or(u32::MAX);
+        let tier = store.is_exclusive().then(|| Cache::builder().weigher(weigh).max_capacity(tier_bytes).build());
+        Self { store, tier, notes: Mutex::default() }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The record as the memory tier has it.
+    pub(crate) fn at_hand(&self, key: &BaseKey) -> Option<Known> {
+        let known = self.tier.as_ref()?.get(key)?;
+        Some(self.with_notes(key, known))
+    }
+
+    /// The record, from the memory tier where that is allowed.
+    pub(crate) async fn load(&self, prefix: Prefix, key: &BaseKey) -> Result<Known, StoreError> {
+        match self.at_hand(key) {
+            Some(known) => Ok(known),
+            None => self.load_fresh(prefix, key).await,
+        }
+    }
+
+    /// The record as the store has it now.
+    pub(crate) async fn load_fresh(&self, prefix: Prefix, key: &BaseKey) -> Result<Known, StoreError> {
+        let stored = self.store.get(&[prefix.base(key)]).await?.pop().flatten();
+        let known = self.read(stored)?;
+        self.keep(key, &known);
+        Ok(self.with_notes(key, known))
+    }
+
+    fn read(&self, stored: Option<crate::store::Versioned>) -> Result<Known, StoreError> {
+        let Some(stored) = stored else {
+            return Ok(Known { base: Arc::default(), version: None, noted: 0 });
+        };
+        let base = bytes::decode(&stored.value)
+            .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, format!("a record can't be read: {error}")))?;
+        Ok(Known { base: Arc::new(base), version: Some(stored.version), noted: 0 })
+    }
+
+    /// Never lets an older version replace a newer one, whatever the order in which tasks get here.
+    fn keep(&self, key: &BaseKey, known: &Known) {
+        let Some(tier) = &self.tier else { return };
+        if known.version.is_none() {
+            return;
+        }
+        tier.entry(*key).and_compute_with(|entry| match entry {
+            Some(entry) if entry.value().version >= known.version => Op::Nop,
+            _ => Op::Put(known.clone()),
+        });
+    }
+
+    /// Adds a note to what this process knows, visible at once. [`flush`](Self::flush) writes it.
+    pub(crate) fn note(&self, prefix: Prefix, key: BaseKey, history: Arc<History>, note: Note) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.seq += 1;
+        let seq = notes.seq;
+        notes.pending.entry(key).or_default().push(Pending { seq, note, history, prefix });
+    }
+
+    /// Whether any note waits to be written.
+    pub(crate) fn has_notes(&self) -> bool {
+        !self.notes.lock().unwrap_or_else(PoisonError::into_inner).pending.is_empty()
+    }
+
+    fn with_notes(&self, key: &BaseKey, mut known: Known) -> Known {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pending) = notes.pending.get(key) {
+            let base = Arc::make_mut(&mut known.base);
+            pending.iter().for_each(|p| note(base, &p.history, &p.note));
+            known.noted = pending.last().map_or(0, |p| p.seq);
+        }
+        known
+    }
+
+    /// Forgets the notes that a commit has written.
+    fn noted(&self, key: &BaseKey, up_to: u64) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pending) = notes.pending.get_mut(key) {
+            pending.retain(|p| p.seq > up_to);
+            if pending.is_empty() {
+                notes.pending.remove(key);
+            }
+        }
+    }
+
+    /// Writes the pending notes of `key`, in order and not synced. A note that can't be written is dropped: what was
+    /// delivered then counts as not delivered, and a repeat as a retry.
+    pub(crate) async fn flush(&self, key: &BaseKey) {
+        loop {
+            let prefix = {
+                let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+                match notes.pending.get(key).and_then(|pending| pending.last()) {
+                    Some(pending) => pending.prefix,
+                    None => return,
+                }
+            };
+            let written = match self.load(prefix, key).await {
+                // Notes are about records; one that isn't there has no places.
+                Ok(known) if known.version.is_none() => return self.noted(key, u64::MAX),
+                Ok(known) => {
+                    let next = Base::clone(&known.base);
+                    self.put(prefix, key, &known, next, Along::default(), Durability::Ordered, Purpose::Other).await
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = written {
+                tracing::warn!(%error, "what was delivered could not be noted; a repeat will count as a retry");
+                self.noted(key, u64::MAX);
+                return;
+            }
+        }
+    }
+
+    /// Writes `next` if the store still has `known`.
+    #[allow(clippy::too_many_arguments)] // one commit has that many independent parts
+    pub(crate) async fn put(
+        &self,
+        prefix: Prefix,
+        key: &BaseKey,
+        known: &Known,
+        mut next: Base,
+        along: Along,
+        durability: Durability,
+        purpose: Purpose,
+    ) -> Result<Put, StoreError> {
+        let mut batch = Batch { purpose, ..Batch::default() };
+        let value = self.encode(prefix, key, &mut next, &mut batch);
+        batch.checks.push((prefix.base(key), known.version));
+        batch.checks.extend(along.checks);
+        batch.puts.extend(along.puts);
+        batch.deletes.extend(along.deletes);
+        batch.puts.push((prefix.base(key), value));
+        match (is_open(&known.base), is_open(&next)) {
+            (false, true) => batch.puts.push((prefix.open(key), Vec::new())),
+            (true, false) => batch.deletes.push(prefix.open(key)),
+            _ => {}
+        }
+        // A result that comes so late that it is dropped at once: its pieces are neither written nor deleted twice.
+        if !batch.deletes.is_empty() {
+            let dropped: HashSet<&Key> = batch.deletes.iter().collect();
+            batch.puts.retain(|(key, _)| !dropped.contains(key));
+        }
+        match self.store.commit(batch, durability).await? {
+            Committed::Applied(version) => {
+                self.keep(key, &Known { base: Arc::new(next), version: Some(version), noted: 0 });
+                self.noted(key, known.noted);
+                Ok(Put::Done { version })
+            }
+            Committed::Conflict(mut existing) => {
+                if !existing.is_empty() {
+                    let newer = self.read(existing.remove(0))?;
+                    self.keep(key, &newer);
+                }
+                Ok(Put::Moved(existing))
+            }
+        }
+    }
+
+    /// The bytes of `base`, which forgets as much of its past as it must to fit into one value.
+    fn encode(&self, prefix: Prefix, key: &BaseKey, base: &mut Base, batch: &mut Batch) -> Vec<u8> {
+        let (mut outcomes, mut slots) = (KEPT_OUTCOMES, KEPT_SLOTS);
+        loop {
+            for dropped in growth::bound(base, outcomes, slots) {
+                batch.deletes.extend(pieces_of(prefix, key, dropped));
+            }
+            let value = bytes::encode(base);
+            if value.len() <= MAX_VALUE || outcomes == 1 && slots == 1 {
+                return value;
+            }
+            (outcomes, slots) = ((outcomes / 2).max(1), (slots / 2).max(1));
+        }
+    }
+
+    /// Whether the ends of all attempts of `base` will fit into its value, however much it has to forget for that. What
+    /// is claimed without that room would have an effect whose outcome can't be recorded.
+    pub(crate) fn has_room(base: &Base) -> bool {
+        if weight(base) < MAX_VALUE / 4 {
+            return true; // not worth measuring
+        }
+        let open = base.occurrences.iter().filter(|record| record.is_tainted()).count();
+        let mut least = base.clone();
+        growth::bound(&mut least, 1, 1);
+        bytes::encode(&least).len() + INLINE + 2048 + 128 * open <= MAX_VALUE
+    }
+
+    /// Where the bytes of a result go: into the record, into pieces, or nowhere if there are too many.
+    pub(crate) fn body(
+        prefix: Prefix,
+        key: &BaseKey,
+        unit: (usize, Fence),
+        text: &str,
+        limit: usize,
+        along: &mut Along,
+    ) -> Body {
+        let bytes = text.as_bytes();
+        let (length, digest) = (bytes.len() as u64, digest("toolonce result", bytes));
+        if bytes.len() > limit {
+            return Body::NotKept { length, digest, head: head(text).into() };
+        }
+        // Later results of one record get less room in it, so that many of them still fit into one value.
+        if bytes.len() <= (INLINE / (unit.0 + 1)).max(256) {
+            return Body::Inline(bytes.to_vec());
+        }
+        let packed = lz4_flex::compress(bytes);
+        let pieces = packed.chunks(PIECE).zip(0..);
+        along.puts.extend(pieces.map(|(piece, n)| (prefix.piece(key, unit.0, unit.1, n), piece.to_vec())));
+        Body::Pieces { count: u32::try_from(packed.len().div_ceil(PIECE)).unwrap_or(u32::MAX), length, digest }
+    }
+
+    /// The whole result in pieces; `None` if one of them is lost or damaged.
+    pub(crate) async fn pieces(
+        &self,
+        prefix: Prefix,
+        key: &BaseKey,
+        unit: (usize, Fence),
+        body: &Body,
+    ) -> Result<Option<String>, StoreError> {
+        let Body::Pieces { count, length, digest: expected } = body else { return Ok(None) };
+        let keys: Vec<Key> = (0..*count).map(|n| prefix.piece(key, unit.0, unit.1, n)).collect();
+        let pieces = self.store.get(&keys).await?;
+        let Some(pieces) = pieces.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let packed: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.value).collect();
+        Ok(unpack(&packed, *length, *expected))
+    }
+}
+
+/// Where the pieces are that no record points to any more.
+pub(crate) fn pieces_of(prefix: Prefix, key: &BaseKey, dropped: Dropped) -> impl Iterator<Item = Key> {
+    (0..dropped.count).map(move |n| prefix.piece(key, dropped.occurrence, dropped.fence, n))
+}
+
+/// The result in its compressed pieces; `None` if they are damaged.
+pub(crate) fn unpack(packed: &[u8], length: u64, expected: Digest) -> Option<String> {
+    // No block gets larger than this by decompressing: a wrong length must not be allocated for.
+    let length = usize::try_from(length).ok().filter(|length| *length <= packed.len().saturating_mul(256))?;
+    let whole = lz4_flex::decompress(packed, length).ok()?;
+    let intact = whole.len() == length && digest("toolonce result", &whole) == expected;
+    if intact { String::from_utf8(whole).ok() } else { None }
+}
+
+/// The first bytes of a text that is too long to keep.
+fn head(text: &str) -> &str {
+    let mut end = text.len().min(1024);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// Whether the record has an attempt whose end isn't known.
+pub(crate) fn is_open(base: &Base) -> bool {
+    base.occurrences.iter().any(|record| record.outcome.is_none() && record.is_tainted())
+}
+
+/// The downstream key of the present generation of an occurrence.
+pub(crate) fn downstream(key: &BaseKey, base: &Base, occurrence: usize) -> DownstreamKey {
+    let generation = base.occurrences.get(occurrence).map_or(0, |record| record.generation);
+    key.downstream(u32::try_from(occurrence).unwrap_or(u32::MAX), generation)
+}
+
+/// About how many bytes a record takes in memory.
+fn weight(base: &Base) -> usize {
+    let of_record = |record: &crate::protocol::record::Record| {
+        let body = match record.outcome.as_ref().map(|outcome| &outcome.body) {
+            Some(Body::Inline(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        let kept = record.kept_arguments.as_ref().map_or(0, String::len);
+        let leaves: usize = record.leaves.iter().map(|leaf| 40 + leaf.pointer.len()).sum();
+        400 + body + kept + leaves + 200 * record.slots.len()
+    };
+    200 + base.occurrences.iter().map(of_record).sum::<usize>()
+}

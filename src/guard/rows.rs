@@ -1,0 +1,222 @@
+//! Where things are in the store, and the rows that aren't base records.
+//!
+//! ```text
+//! key = namespace (8 bytes of its digest) ‖ kind (1 byte) ‖ rest
+//!
+//! b  base key (32)                                    base record                 protocol::bytes
+//! c  base key (32) ‖ occurrence (4) ‖ fence (8) ‖ n (4)   n-th piece of a result      raw bytes
+//! o  base key (32)                                    an unresolved record        empty
+//! r  run (32)                                         epoch and cuts of a run     RunRow
+//! l  run (32)                                         progress of a run           RunLog
+//! m  run (32) ‖ turn (4)                              calls of one turn           Manifest, long
+//! s  run (32) ‖ name (32) ‖ n (4)                     value of a step             StepRow, long
+//! w  owner (16), under the namespace 0                proof of life               counter
+//! ```
+//!
+//! A long row may be cut into pieces: see `long`. Numbers in keys are big endian, so that a scan sees them in order.
+
+use crate::codec::{self, BytesError, Field, enum_field, struct_field};
+use crate::key::{BaseKey, Digest, digest};
+use crate::protocol::history::{History, Seen};
+use crate::protocol::record::{Fence, OwnerId, Turn};
+use crate::store::Key;
+
+const ROW_VERSION: u8 = 1;
+
+/// The first bytes of every key of one namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Prefix([u8; 8]);
+
+impl Prefix {
+    pub(crate) fn new(namespace: &str) -> Self {
+        let full = digest("toolonce namespace", namespace.as_bytes()).0;
+        Self(std::array::from_fn(|i| full[i]))
+    }
+
+    fn key(self, kind: u8, rest: &[&[u8]]) -> Key {
+        let mut bytes = Vec::with_capacity(64);
+        bytes.extend_from_slice(&self.0);
+        bytes.push(kind);
+        rest.iter().for_each(|part| bytes.extend_from_slice(part));
+        Key::new(bytes)
+    }
+
+    pub(crate) fn base(self, key: &BaseKey) -> Key {
+        self.key(b'b', &[key.as_bytes()])
+    }
+
+    pub(crate) fn piece(self, key: &BaseKey, occurrence: usize, fence: Fence, n: u32) -> Key {
+        let occurrence = u32::try_from(occurrence).unwrap_or(u32::MAX);
+        self.key(b'c', &[key.as_bytes(), &occurrence.to_be_bytes(), &fence.0.to_be_bytes(), &n.to_be_bytes()])
+    }
+
+    pub(crate) fn open(self, key: &BaseKey) -> Key {
+        self.key(b'o', &[key.as_bytes()])
+    }
+
+    /// What all keys of the index of unresolved records start with.
+    pub(crate) fn all_open(self) -> Vec<u8> {
+        self.key(b'o', &[]).as_bytes().to_vec()
+    }
+
+    /// The base key in a key of the index of unresolved records.
+    pub(crate) fn key_of_open(open: &Key) -> Option<BaseKey> {
+        open.as_bytes().get(9..).and_then(|rest| rest.try_into().ok()).map(BaseKey::from_bytes)
+    }
+
+    pub(crate) fn run(self, run: &str) -> Key {
+        self.key(b'r', &[&name(run)])
+    }
+
+    pub(crate) fn log(self, run: &str) -> Key {
+        self.key(b'l', &[&name(run)])
+    }
+
+    pub(crate) fn manifest(self, run: &str, turn: Turn) -> Key {
+        self.key(b'm', &[&name(run), &turn.to_be_bytes()])
+    }
+
+    pub(crate) fn step(self, run: &str, step: &str, n: u32) -> Key {
+        self.key(b's', &[&name(run), &name(step), &n.to_be_bytes()])
+    }
+}
+
+fn name(text: &str) -> [u8; 32] {
+    digest("toolonce name", text.as_bytes()).0
+}
+
+/// What all proofs of life start with.
+pub(crate) const OWNERS: [u8; 9] = [0, 0, 0, 0, 0, 0, 0, 0, b'w'];
+
+pub(crate) fn owner(owner: OwnerId) -> Key {
+    Prefix([0; 8]).key(b'w', &[&owner.0])
+}
+
+pub(crate) fn key_of_owner(key: &Key) -> Option<OwnerId> {
+    key.as_bytes().get(9..).and_then(|rest| rest.try_into().ok()).map(OwnerId)
+}
+
+/// Epoch and cuts of a run. Changes only when the run is started or resumed, so that every claim can check it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct RunRow {
+    pub(crate) run: String,
+    pub(crate) started_at: u64,
+    pub(crate) history: History,
+}
+
+/// Progress of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct RunLog {
+    /// The last turn of the present history of which a call was answered.
+    pub(crate) last_turn: Option<Turn>,
+    /// The last turn that the present history saw, as far as its steps tell.
+    pub(crate) seen: Option<Turn>,
+    /// Completions so far, of tools that take part in `reopened_by`.
+    pub(crate) completions: u64,
+    /// The place of each such tool's newest completion.
+    pub(crate) newest: Vec<Completion>,
+}
+
+impl RunLog {
+    pub(crate) fn newest_of(&self, tools: &[String]) -> u64 {
+        let of = self.newest.iter().filter(|c| tools.contains(&c.tool));
+        of.map(|c| c.order).max().unwrap_or(0)
+    }
+
+    /// The last turn after which nothing given earlier may change: one of it was answered, or a step that was recorded
+    /// has gone on from the turn before.
+    pub(crate) fn last_answered(&self) -> Option<Turn> {
+        self.last_turn.max(self.seen.map(|seen| seen.saturating_add(1)))
+    }
+
+    /// Counts a completion and gives its place.
+    pub(crate) fn complete(&mut self, tool: &str) -> u64 {
+        self.completions += 1;
+        let order = self.completions;
+        match self.newest.iter_mut().find(|c| c.tool == tool) {
+            Some(completion) => completion.order = order,
+            None => self.newest.push(Completion { tool: tool.to_owned(), order }),
+        }
+        order
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Completion {
+    pub(crate) tool: String,
+    pub(crate) order: u64,
+}
+
+/// The calls of one turn, as they were handed over first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) epoch: u32,
+    pub(crate) calls: Vec<ManifestCall>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ManifestCall {
+    pub(crate) id: String,
+    pub(crate) tool: String,
+    /// Digest of the argument text as it came.
+    pub(crate) raw: Digest,
+    /// The base key; all zero for a call that was refused before it had one.
+    pub(crate) key: BaseKey,
+}
+
+/// A recorded step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StepRow {
+    pub(crate) input: Digest,
+    /// JSON text.
+    pub(crate) value: String,
+}
+
+struct_field! {
+    History { cuts }
+    RunRow { run, started_at, history }
+    RunLog { last_turn, seen, completions, newest }
+    Completion { tool, order }
+    Manifest { epoch, calls }
+    ManifestCall { id, tool, raw, key }
+    StepRow { input, value }
+}
+
+enum_field! {
+    Seen { 0 => Nothing, 1 => Through(turn) }
+}
+
+impl Field for BaseKey {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.as_bytes());
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, BytesError> {
+        codec::take_array(input).map(Self::from_bytes)
+    }
+}
+
+/// A row with an envelope of its own.
+pub(crate) trait Row: Field {
+    const DOMAIN: &'static str;
+
+    fn to_bytes(&self) -> Vec<u8> {
+        codec::encode(Self::DOMAIN, ROW_VERSION, self)
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, BytesError> {
+        codec::decode(Self::DOMAIN, ROW_VERSION, bytes)
+    }
+}
+
+impl Row for RunRow {
+    const DOMAIN: &'static str = "toolonce run";
+}
+impl Row for RunLog {
+    const DOMAIN: &'static str = "toolonce log";
+}
+impl Row for Manifest {
+    const DOMAIN: &'static str = "toolonce manifest";
+}
+impl Row for StepRow {
+    const DOMAIN: &'static str = "toolonce step";
+}

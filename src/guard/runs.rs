@@ -1,0 +1,276 @@
+//! Runs as this process knows them: the history that a run stands on, and how far it has come.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::rows::{Prefix, Row, RunLog, RunRow};
+use crate::error::{Error, ErrorKind};
+use crate::protocol::history::{History, Seen};
+use crate::protocol::record::Turn;
+use crate::store::{Batch, Committed, Durability, Key, Store, Version, Versioned};
+
+/// One run, shared by all its handles of this process.
+pub(crate) struct RunState {
+    pub(crate) prefix: Prefix,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) id: Arc<str>,
+    now: Mutex<RunNow>,
+}
+
+impl fmt::Debug for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunState").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What was last seen of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct RunNow {
+    pub(crate) history: Arc<History>,
+    pub(crate) row: Version,
+    started_at: u64,
+    pub(crate) log: RunLog,
+    pub(crate) log_version: Option<Version>,
+    /// A turn that was answered here and isn't in the stored log yet.
+    unwritten: Option<Turn>,
+}
+
+impl RunState {
+    fn lock(&self) -> MutexGuard<'_, RunNow> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn now(&self) -> RunNow {
+        self.lock().clone()
+    }
+
+    pub(crate) fn row_key(&self) -> Key {
+        self.prefix.run(&self.id)
+    }
+
+    pub(crate) fn log_key(&self) -> Key {
+        self.prefix.log(&self.id)
+    }
+
+    /// Takes note that a call of `turn` was answered under `epoch`. Whether the log has to be written.
+    pub(crate) fn answered(&self, turn: Turn, epoch: u32) -> bool {
+        let mut now = self.lock();
+        let newer = now.history.epoch() == epoch && now.log.last_turn.is_none_or(|last| last < turn);
+        if newer {
+            now.log.last_turn = Some(turn);
+            now.unwritten = Some(turn);
+        }
+        newer
+    }
+
+    /// Takes over what the store has, if it is newer.
+    pub(crate) fn refresh(&self, row: Option<Versioned>, log: Option<Versioned>) -> Result<(), Error> {
+        let row = row.ok_or_else(|| missing(&self.id))?;
+        let read = RunRow::from_bytes(&row.value).map_err(|error| Error::corrupt("a run", error))?;
+        {
+            let mut now = self.lock();
+            if row.version > now.row {
+                now.row = row.version;
+                now.history = Arc::new(read.history);
+                now.unwritten = None;
+            }
+        }
+        self.refresh_log(log)
+    }
+
+    pub(crate) fn refresh_log(&self, log: Option<Versioned>) -> Result<(), Error> {
+        let Some(log) = log else { return Ok(()) };
+        let read = RunLog::from_bytes(&log.value).map_err(|error| Error::corrupt("a run's log", error))?;
+        let mut now = self.lock();
+        if now.log_version.is_none_or(|version| version < log.version) {
+            now.log = RunLog { last_turn: read.last_turn.max(now.unwritten), ..read };
+            now.log_version = Some(log.version);
+        }
+        Ok(())
+    }
+
+    /// Takes note of a log that this process wrote.
+    pub(crate) fn wrote_log(&self, log: RunLog, version: Version) {
+        let mut now = self.lock();
+        if now.log_version.is_none_or(|known| known < version) {
+            let last_turn = now.log.last_turn.max(log.last_turn);
+            now.log = RunLog { last_turn, ..log };
+            now.log_version = Some(version);
+            if now.log.last_turn == now.unwritten {
+                now.unwritten = None;
+            }
+        }
+    }
+}
+
+fn missing(id: &str) -> Error {
+    Error::new(ErrorKind::NoSuchRun, format!("there is no run {id:?} in this namespace: start it first"))
+}
+
+/// Runs by namespace and id.
+type Known = HashMap<(Prefix, Arc<str>), Arc<RunState>>;
+
+/// The runs of one store.
+pub(crate) struct Runs {
+    store: Arc<dyn Store>,
+    known: Mutex<Known>,
+}
+
+impl Runs {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, known: Mutex::default() }
+    }
+
+    /// Makes a run that must not exist.
+    pub(crate) async fn start(&self, namespace: &Arc<str>, id: &str, at: u64) -> Result<Arc<RunState>, Error> {
+        let prefix = Prefix::new(namespace);
+        let row = RunRow { run: id.to_owned(), started_at: at, history: History::default() };
+        let batch = Batch {
+            checks: vec![(prefix.run(id), None)],
+            puts: vec![(prefix.run(id), row.to_bytes())],
+            ..Batch::default()
+        };
+        match self.store.commit(batch, Durability::Synced).await? {
+            Committed::Applied(version) => {
+                let now = RunNow {
+                    history: Arc::default(),
+                    row: version,
+                    started_at: at,
+                    log: RunLog::default(),
+                    log_version: None,
+                    unwritten: None,
+                };
+                Ok(self.share(namespace, id, now))
+            }
+            Committed::Conflict(_) => Err(Error::new(
+                ErrorKind::RunExists,
+                format!(
+                    "run {id:?} exists: resume it after a crash, attach to it from a second process, or choose another id"
+                ),
+            )),
+        }
+    }
+
+    /// Finds a run.
+    pub(crate) async fn attach(&self, namespace: &Arc<str>, id: &str) -> Result<Arc<RunState>, Error> {
+        let prefix = Prefix::new(namespace);
+        let mut found = self.store.get(&[prefix.run(id), prefix.log(id)]).await?;
+        let (log, row) = (found.pop().flatten(), found.pop().flatten());
+        let row = row.ok_or_else(|| missing(id))?;
+        let read = RunRow::from_bytes(&row.value).map_err(|error| Error::corrupt("a run", error))?;
+        let now = RunNow {
+            history: Arc::new(read.history),
+            row: row.version,
+            started_at: read.started_at,
+            log: RunLog::default(),
+            log_version: None,
+            unwritten: None,
+        };
+        let state = self.share(namespace, id, now);
+        state.refresh(Some(row), log)?;
+        Ok(state)
+    }
+
+    /// Begins the next epoch of a run, and says which: what was not seen is cut off.
+    pub(crate) async fn resume(
+        &self,
+        namespace: &Arc<str>,
+        id: &str,
+        seen: impl Fn(&RunLog) -> Seen,
+    ) -> Result<(Arc<RunState>, u32), Error> {
+        loop {
+            let state = self.attach(namespace, id).await?;
+            let now = state.now();
+            let seen = seen(&now.log);
+            let mut history = History::clone(&now.history);
+            history.cuts.push(seen);
+            let row = RunRow { run: id.to_owned(), started_at: now.started_at, history: history.clone() };
+            let log = cut(now.log, seen);
+            let batch = Batch {
+                checks: vec![(state.row_key(), Some(now.row)), (state.log_key(), now.log_version)],
+                puts: vec![(state.row_key(), row.to_bytes()), (state.log_key(), log.to_bytes())],
+                ..Batch::default()
+            };
+            if let Committed::Applied(version) = self.store.commit(batch, Durability::Synced).await? {
+                let epoch = history.epoch();
+                {
+                    let mut known = state.lock();
+                    // Another resume may have come after this one, and be known here already.
+                    if known.row < version {
+                        *known = RunNow {
+                            history: Arc::new(history),
+                            row: version,
+                            log,
+                            log_version: Some(version),
+                            unwritten: None,
+                            ..now
+                        };
+                    }
+                }
+                return Ok((state, epoch));
+            }
+        }
+    }
+
+    /// The run, if somebody in this process holds a handle of it.
+    pub(crate) fn at_hand(&self, prefix: Prefix, id: &str) -> Option<Arc<RunState>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&(prefix, Arc::from(id))).map(Arc::clone)
+    }
+
+    fn share(&self, namespace: &Arc<str>, id: &str, now: RunNow) -> Arc<RunState> {
+        let id: Arc<str> = id.into();
+        let prefix = Prefix::new(namespace);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Runs that nobody holds a handle of are found in the store again.
+        known.retain(|_, state| Arc::strong_count(state) > 1);
+        let state = known.entry((prefix, Arc::clone(&id))).or_insert_with(|| {
+            Arc::new(RunState { prefix, namespace: Arc::clone(namespace), id, now: Mutex::new(now) })
+        });
+        Arc::clone(state)
+    }
+
+    /// Reads the run anew where other processes may have changed it.
+    pub(crate) async fn refresh(&self, state: &RunState) -> Result<(), Error> {
+        let mut found = self.store.get(&[state.row_key(), state.log_key()]).await?;
+        let (log, row) = (found.pop().flatten(), found.pop().flatten());
+        state.refresh(row, log)
+    }
+
+    /// Writes that a turn was answered, in order and not synced.
+    pub(crate) async fn write_log(&self, state: &RunState) -> Result<(), Error> {
+        loop {
+            let now = state.now();
+            let batch = Batch {
+                checks: vec![(state.log_key(), now.log_version), (state.row_key(), Some(now.row))],
+                puts: vec![(state.log_key(), now.log.to_bytes())],
+                ..Batch::default()
+            };
+            match self.store.commit(batch, Durability::Ordered).await? {
+                Committed::Applied(version) => {
+                    state.wrote_log(now.log, version);
+                    return Ok(());
+                }
+                Committed::Conflict(mut existing) => {
+                    let (row, log) = (existing.pop().flatten(), existing.pop().flatten());
+                    let stale = row.as_ref().is_some_and(|row| row.version != now.row);
+                    state.refresh(row, log)?;
+                    if stale {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The log without what a resume cuts off.
+fn cut(log: RunLog, seen: Seen) -> RunLog {
+    let (last_turn, seen) = match seen {
+        // Whoever has seen a turn was answered in it, whether or not the note of that survived.
+        Seen::Through(last) => (Some(last), log.seen.map(|turn| turn.min(last))),
+        Seen::Nothing => (None, None),
+    };
+    RunLog { last_turn, seen, ..log }
+}

@@ -1,0 +1,89 @@
+//! One call, ready for the call path.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::canonical::Shape;
+use crate::error::{Error, ErrorKind};
+use crate::key::BaseKey;
+use crate::policy::Policy;
+use crate::protocol::decide::{Asked, Limits};
+use crate::protocol::notes::NotedPlace;
+use crate::protocol::record::Leaf;
+use crate::tool::{Body, ToolSpec};
+
+use super::manifest::Plan;
+use super::runs::{RunNow, RunState};
+
+/// A registered tool.
+pub(crate) struct Guarded {
+    pub(crate) spec: ToolSpec,
+    pub(crate) policy: Policy,
+    pub(crate) limits: Limits,
+    pub(crate) max_result: usize,
+    pub(crate) shape: Shape,
+    pub(crate) body: Arc<Body>,
+}
+
+/// One call: read, normalised and keyed.
+pub(crate) struct Work {
+    pub(crate) tool: Arc<Guarded>,
+    pub(crate) run: Arc<RunState>,
+    /// The epoch of the caller's handle.
+    pub(crate) epoch: u32,
+    pub(crate) key: BaseKey,
+    pub(crate) asked: Asked,
+    /// The arguments as they will be executed.
+    pub(crate) executed: String,
+    pub(crate) leaves: Vec<Leaf>,
+    /// The manifest of the turn, if all its calls were handed over together.
+    pub(crate) plan: Option<Arc<Plan>>,
+    /// Whether completions are counted for `reopened_by`.
+    pub(crate) counts_completions: bool,
+    /// What a test calls the call.
+    #[cfg(feature = "testing")]
+    pub(crate) tag: u64,
+}
+
+impl Work {
+    pub(crate) fn place(&self, nth: u32) -> Option<NotedPlace> {
+        self.asked.turn.map(|turn| NotedPlace {
+            run: self.asked.run.clone(),
+            turn,
+            nth,
+            id: self.asked.id.clone(),
+            fingerprint: self.asked.fingerprint,
+        })
+    }
+
+    /// The run as it stands.
+    ///
+    /// # Errors
+    /// [`ErrorKind::StaleRun`] if the caller's epoch is over.
+    pub(crate) fn present(&self) -> Result<RunNow, Error> {
+        let run = self.run.now();
+        if run.history.epoch() == self.epoch {
+            return Ok(run);
+        }
+        Err(Error::new(
+            ErrorKind::StaleRun,
+            "this run was resumed since, here or by another process; only the newer one may go on",
+        ))
+    }
+
+    /// Whether it is a write that the turn, as recorded, did not make.
+    pub(crate) fn has_diverged(&self) -> bool {
+        let (Some(plan), Some(nth)) = (&self.plan, self.asked.nth) else { return false };
+        self.tool.policy.effect().is_write() && !plan.has(&self.key, nth)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.tool.spec.name
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("tool", &self.tool.spec.name).field("key", &self.key).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! What is noted on a record beside its events: which places it answered, and with what.
+
+use super::history::History;
+use super::record::{Base, Given, Record, Slot, Turn};
+use crate::key::Fingerprint;
+
+/// Something to note about one place, or about one reply without a place.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Note {
+    /// The occurrence it was answered from.
+    pub occurrence: usize,
+    /// The place; `None` for a call without a turn.
+    pub place: Option<NotedPlace>,
+    /// What it was answered with, if it was.
+    pub given: Option<Given>,
+    /// Whether the caller took an outcome or has not; `None` leaves it as it is.
+    pub delivered: Option<bool>,
+    /// Whether the answer was a marked replay.
+    pub replay: bool,
+}
+
+/// A place of the present history.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NotedPlace {
+    /// The run.
+    pub run: String,
+    /// The assistant message.
+    pub turn: Turn,
+    /// Position among its equal calls.
+    pub nth: u32,
+    /// The call id of this delivery; empty if none.
+    pub id: String,
+    /// Fingerprint of its arguments.
+    pub fingerprint: Fingerprint,
+}
+
+/// Notes it. A place that an abandoned history left behind becomes one of the present history, unanswered.
+pub fn note(base: &mut Base, history: &History, note: &Note) {
+    let Some(record) = base.occurrences.get_mut(note.occurrence) else {
+        return;
+    };
+    record.replays += u32::from(note.replay);
+    let Some(place) = &note.place else { return };
+    let slot = slot_of(record, history, place);
+    if let Some(given) = &note.given {
+        slot.given = Some(given.clone());
+    }
+    if let Some(delivered) = note.delivered {
+        slot.delivered = delivered;
+    }
+}
+
+fn slot_of<'a>(record: &'a mut Record, history: &History, place: &NotedPlace) -> &'a mut Slot {
+    let is_it = |slot: &&Slot| slot.run == place.run && slot.turn == place.turn && slot.nth == place.nth;
+    let newest = record.slots.iter().filter(is_it).map(|slot| slot.epoch).max();
+    let at = record.slots.iter().position(|slot| is_it(&slot) && Some(slot.epoch) == newest);
+    let at = at.unwrap_or_else(|| {
+        record.slots.push(Slot {
+            run: place.run.clone(),
+            turn: place.turn,
+            nth: place.nth,
+            id: place.id.clone(),
+            epoch: history.epoch(),
+            fingerprint: place.fingerprint,
+            given: None,
+            delivered: false,
+        });
+        record.slots.len() - 1
+    });
+    let slot = &mut record.slots[at];
+    if !history.holds_slot(slot) {
+        slot.given = None;
+        slot.delivered = false;
+    }
+    slot.epoch = history.epoch();
+    slot.id.clone_from(&place.id);
+    slot.fingerprint = place.fingerprint;
+    slot
+}

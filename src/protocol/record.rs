@@ -1,0 +1,338 @@
+//! What a store holds for one unit of work, and what follows from it.
+
+use crate::Millis;
+use crate::key::{Digest, Fingerprint, LeafDigest};
+
+/// Index of an assistant message within its run, from 0.
+pub type Turn = u32;
+
+/// A number that only grows for the life of a key; each attempt has its own. 0 is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Fence(pub u64);
+
+/// One instance of a process that executes tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(pub [u8; 16]);
+
+/// One base key: all intended equal calls, in order. The empty one is what a store without the key stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Base {
+    /// The tool and the run (of the first call), for people.
+    pub about: About,
+    /// One record per intended call.
+    pub occurrences: Vec<Record>,
+    /// A human's pending or given permission for the next call.
+    pub approval: Option<Approval>,
+}
+
+/// What a base record is about; never part of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct About {
+    /// The tool's name.
+    pub tool: String,
+    /// The run that asked first.
+    pub run: String,
+}
+
+/// A permission bound to the arguments it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Approval {
+    /// Of the call that asked.
+    pub fingerprint: Fingerprint,
+    /// When it was asked for.
+    pub asked_at: Millis,
+    /// What came of it.
+    pub state: ApprovalState,
+}
+
+/// What came of an [`Approval`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ApprovalState {
+    /// Nobody has answered.
+    Pending,
+    /// The next claim with this fingerprint consumes it.
+    Approved,
+    /// It holds for the run.
+    Denied,
+}
+
+/// One intended call. Its state is never stored: see [`view`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Record {
+    /// The newest fence handed out.
+    pub fence: Fence,
+    /// Goes into the downstream key; raised only when the earlier one can't have had an effect.
+    pub generation: u32,
+    /// When a key of this generation may first have been sent.
+    pub first_sent: Option<Millis>,
+    /// Who executes now, or was when it fell silent.
+    pub claim: Option<Claim>,
+    /// Earlier attempts whose end isn't known, by ascending fence: the taint.
+    pub open: Vec<Open>,
+    /// The newest attempt that is known to have had no effect.
+    pub last: Option<Last>,
+    /// The success. Once set it never changes.
+    pub outcome: Option<Outcome>,
+    /// Fingerprint of the newest attempt's arguments.
+    pub fingerprint: Fingerprint,
+    /// Digest of the newest attempt's arguments as executed.
+    pub executed: Digest,
+    /// The arguments as executed, while they may have to be sent again.
+    pub kept_arguments: Option<String>,
+    /// A digest for each value of the newest attempt's arguments, to name what differs.
+    pub leaves: Vec<Leaf>,
+    /// Marked replays in a row.
+    pub replays: u32,
+    /// The places that were answered from this record.
+    pub slots: Vec<Slot>,
+}
+
+/// A running attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// The attempt.
+    pub fence: Fence,
+    /// The process instance that executes it.
+    pub owner: OwnerId,
+    /// When it was claimed.
+    pub claimed_at: Millis,
+    /// No send begins after this.
+    pub deadline: Millis,
+}
+
+/// An attempt that isn't running any more and whose end isn't known.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Open {
+    /// The attempt.
+    pub fence: Fence,
+    /// From when on it can't begin a send: its deadline, or when its body ended.
+    pub quiet_from: Millis,
+    /// What the tool said, for people.
+    pub error: Option<String>,
+}
+
+/// An attempt that is known to have had no effect.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Last {
+    /// The attempt.
+    pub fence: Fence,
+    /// What it reported.
+    pub failure: Failure,
+    /// How many attempts of this record failed so.
+    pub attempts: u32,
+    /// No new attempt before this.
+    pub not_before: Millis,
+}
+
+/// A failure as data.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Failure {
+    /// Whether it is known what happened.
+    pub class: FailureClass,
+    /// What the tool said.
+    pub message: String,
+}
+
+/// What is known of the effect of a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailureClass {
+    /// It did not happen, and may be tried again.
+    Retryable,
+    /// It did not happen, and trying again is useless.
+    Permanent,
+    /// It may have happened.
+    Unknown,
+}
+
+/// What the tool returned.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Outcome {
+    /// The attempt that is known to have succeeded.
+    pub fence: Fence,
+    /// Fingerprint of that attempt's arguments.
+    pub fingerprint: Fingerprint,
+    /// When it was recorded.
+    pub at: Millis,
+    /// Place in the order of completions of the run, for tools that take part in `reopened_by`; else 0.
+    pub order: u64,
+    /// Who says so.
+    pub told_by: ToldBy,
+    /// The result.
+    pub body: Body,
+}
+
+/// Who says that an effect happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ToldBy {
+    /// The attempt itself.
+    Attempt,
+    /// The tool's look-up.
+    LookUp,
+    /// A human.
+    Human,
+}
+
+/// Where the bytes of a result are.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// Here.
+    Inline(Vec<u8>),
+    /// In so many pieces under (key, occurrence, fence).
+    Pieces {
+        /// How many.
+        count: u32,
+        /// Length of the whole in bytes.
+        length: u64,
+        /// Digest of the whole.
+        digest: Digest,
+    },
+    /// Nowhere: it was too large or could not be written as JSON.
+    NotKept {
+        /// Length of the whole in bytes.
+        length: u64,
+        /// Digest of the whole.
+        digest: Digest,
+        /// The first bytes.
+        head: Vec<u8>,
+    },
+    /// It was kept once; so many newer ones came since that it is gone.
+    Dropped,
+}
+
+/// Digest of one value of the arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Leaf {
+    /// JSON Pointer to the value.
+    pub pointer: String,
+    /// Salted with the key.
+    pub digest: LeafDigest,
+}
+
+/// One place that must be answered: a call of an assistant message.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Slot {
+    /// The run.
+    pub run: String,
+    /// The assistant message.
+    pub turn: Turn,
+    /// Position among the equal calls of that message.
+    pub nth: u32,
+    /// The call id, empty if none. Tells nothing across deliveries.
+    pub id: String,
+    /// The history that the place belongs to.
+    pub epoch: u32,
+    /// Fingerprint of the arguments it asked with.
+    pub fingerprint: Fingerprint,
+    /// What the place was answered with, if it was.
+    pub given: Option<Given>,
+    /// Whether the caller took the outcome.
+    pub delivered: bool,
+}
+
+/// What a slot was answered with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Given {
+    /// The outcome of the record.
+    Outcome {
+        /// The sentence that marked it as an earlier call's; `None` if it was given untouched.
+        mark: Option<String>,
+        /// Whether the answer told the model to stop repeating.
+        stop: bool,
+    },
+    /// A failure without effect.
+    Failure(Failure),
+    /// A text about a call that has no outcome.
+    Status {
+        /// Which: the code of a [`ReplyKind`](crate::ReplyKind).
+        kind: u8,
+        /// As it was told.
+        text: String,
+    },
+}
+
+/// What is known of a process instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Liveness {
+    /// It gave proof of life within the lease.
+    Alive,
+    /// It gave none for a lease; it may wake up again.
+    Silent,
+    /// It ended, at this time or before.
+    Dead(Millis),
+}
+
+/// What is known of the owners of claims.
+pub trait Owners {
+    /// Whether the owner lives.
+    fn liveness(&self, owner: OwnerId) -> Liveness;
+}
+
+impl<F: Fn(OwnerId) -> Liveness> Owners for F {
+    fn liveness(&self, owner: OwnerId) -> Liveness {
+        self(owner)
+    }
+}
+
+/// The state of a record: what its fields mean at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum View {
+    /// It happened; the outcome is recorded.
+    Done,
+    /// A living owner executes it and its deadline lies ahead.
+    Running,
+    /// It may have happened.
+    InDoubt,
+    /// It did not happen, and the tool called that final.
+    Failed,
+    /// It did not happen, or was never tried.
+    Free,
+}
+
+/// What the fields of `record` mean at `now`.
+pub fn view(record: &Record, owners: &dyn Owners, now: Millis) -> View {
+    if record.outcome.is_some() {
+        return View::Done;
+    }
+    match &record.claim {
+        Some(claim) if is_live(claim, owners, now) => View::Running,
+        Some(_) => View::InDoubt,
+        None if !record.open.is_empty() => View::InDoubt,
+        None => match &record.last {
+            Some(last) if last.failure.class == FailureClass::Permanent => View::Failed,
+            _ => View::Free,
+        },
+    }
+}
+
+fn is_live(claim: &Claim, owners: &dyn Owners, now: Millis) -> bool {
+    owners.liveness(claim.owner) == Liveness::Alive && now < claim.deadline
+}
+
+impl Claim {
+    /// From when on this attempt can't begin a send: its deadline, or its owner's proven end.
+    pub fn quiet_from(&self, owners: &dyn Owners) -> Millis {
+        match owners.liveness(self.owner) {
+            Liveness::Dead(at) => at.min(self.deadline),
+            Liveness::Alive | Liveness::Silent => self.deadline,
+        }
+    }
+}
+
+impl Record {
+    /// Whether an attempt's end isn't known, the running one's included.
+    pub fn is_tainted(&self) -> bool {
+        self.claim.is_some() || !self.open.is_empty()
+    }
+
+    /// The attempts whose end isn't known.
+    pub fn unknown_ends(&self) -> impl Iterator<Item = Fence> {
+        self.open.iter().map(|open| open.fence).chain(self.claim.iter().map(|claim| claim.fence))
+    }
+
+    /// From when on no attempt of this record can begin a send.
+    pub fn quiet_from(&self, owners: &dyn Owners) -> Millis {
+        let open = self.open.iter().map(|open| open.quiet_from);
+        let claim = self.claim.iter().map(|claim| claim.quiet_from(owners));
+        open.chain(claim).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,457 @@
+//! Names to guarded tools, and the answers to an assistant message.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::call::{Call, ToolCall, Turn};
+use crate::canonical::{Arguments, Identifies, Normalised, Shape};
+use crate::error::{Error, ErrorKind};
+use crate::guard::{Answer, Guard, Guarded, Manifest, ManifestCall, Plan, Turnstile, Work};
+use crate::key::{BaseKey, KeyParts, KeyScope, base_key, digest};
+use crate::policy::{InDoubt, KeyWindow, Policy, Scope};
+use crate::protocol::decide::{Asked, Limits};
+use crate::protocol::record::Leaf;
+use crate::reply::Reply;
+use crate::run::Run;
+use crate::tell::{self, ReplyKind};
+use crate::tool::{AnyTool, ToolError, ToolSpec, any_object, value_tool};
+
+/// The longest name of a tool, in bytes: records keep it.
+const MAX_NAME: usize = 512;
+
+/// Values at longer places than this, in bytes, are not told apart by name in a conflict.
+const MAX_POINTER: usize = 256;
+
+/// Why a tool can't be registered.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("tool {tool:?} can't be registered: {why}")]
+pub struct RegisterError {
+    tool: String,
+    why: String,
+}
+
+impl fmt::Debug for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RegisterError({self})")
+    }
+}
+
+/// The tools of an agent, guarded.
+///
+/// ```
+/// use serde_json::{Value, json};
+/// use toolonce::store::MemoryStore;
+/// use toolonce::{Call, Guard, Policy, Registry, ReplyKind, Run, value_tool};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = Guard::builder(MemoryStore::new(), "shop").build().await?;
+/// let mut tools = Registry::new(&guard);
+/// let schema = json!({"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]});
+/// tools.add(value_tool("charge", "Charges the card", schema, Policy::write(), async |args: Value, _at| {
+///     Ok(json!({"charged": args["cents"]}))
+/// }))?;
+///
+/// let run = Run::start(&guard, "order-17").await?;
+/// let first = tools.call(&run, Call::new("charge", r#"{"cents": 4200}"#).turn(0)).await;
+/// let again = tools.call(&run, Call::new("charge", r#"{ "cents": 42e2 }"#).turn(1)).await;
+/// assert_eq!(first.kind(), ReplyKind::Executed);
+/// assert_eq!(again.kind(), ReplyKind::Replayed); // the card was charged once
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Registry {
+    guard: Guard,
+    tools: HashMap<String, Arc<Guarded>>,
+    /// In the order in which they were added: what the model sees.
+    order: Vec<String>,
+    /// Whether any tool is reopened by another, so that completions are counted.
+    counts_completions: bool,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("tools", &self.order).finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// A registry without tools.
+    pub fn new(guard: &Guard) -> Self {
+        Self { guard: guard.clone(), tools: HashMap::new(), order: Vec::new(), counts_completions: false }
+    }
+
+    /// Guards an existing map of functions from JSON to JSON. `policy` says for each name what the tool does; the
+    /// arguments may be any object.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::future::{Ready, ready};
+    /// use serde_json::{Value, json};
+    /// use toolonce::store::MemoryStore;
+    /// use toolonce::{Guard, Policy, Registry};
+    ///
+    /// type Handler = fn(Value) -> Ready<Result<Value, std::io::Error>>;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let guard = Guard::builder(MemoryStore::new(), "shop").build().await?;
+    /// let handlers: HashMap<&str, Handler> = HashMap::from([
+    ///     ("search", (|_| ready(Ok(json!([])))) as Handler),
+    ///     ("order", (|args| ready(Ok(args))) as Handler),
+    /// ]);
+    /// let tools = Registry::wrap(&guard, handlers, |name| match name {
+    ///     "search" => Policy::read_only(),
+    ///     _ => Policy::write(),
+    /// })?;
+    /// # let _ = tools;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn wrap<N, F, Fut, E>(
+        guard: &Guard,
+        tools: impl IntoIterator<Item = (N, F)>,
+        policy: impl Fn(&str) -> Policy,
+    ) -> Result<Self, RegisterError>
+    where
+        N: Into<String>,
+        F: Fn(Value) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Value, E>> + Send + 'static,
+        E: Into<ToolError> + Send + 'static,
+    {
+        let mut registry = Self::new(guard);
+        for (name, run) in tools {
+            let name = name.into();
+            let policy = policy(&name);
+            registry.add(value_tool(name, "", any_object(), policy, move |args, _attempt| {
+                let running = run(args);
+                async move { running.await.map_err(Into::into) }
+            }))?;
+        }
+        Ok(registry)
+    }
+
+    /// Adds a tool.
+    ///
+    /// # Errors
+    /// [`RegisterError`] if the name is empty or taken, the schema or its hints make no sense, the policy asks for a
+    /// look-up or a re-send that the tool can't do, or nothing in its arguments could tell two writes apart and the
+    /// policy doesn't say what a repeat means.
+    pub fn add(&mut self, tool: impl Into<AnyTool>) -> Result<&mut Self, RegisterError> {
+        let tool: AnyTool = tool.into();
+        let refuse = |why: String| Err(RegisterError { tool: tool.name.clone(), why });
+        if tool.name.is_empty() || tool.name.len() > MAX_NAME {
+            return refuse(format!("a name has 1 to {MAX_NAME} bytes"));
+        }
+        if self.tools.contains_key(&tool.name) {
+            return refuse("there is a tool of this name already".to_owned());
+        }
+        let shape = match Shape::compile(&tool.schema) {
+            Ok(shape) => shape,
+            Err(error) => return refuse(error.to_string()),
+        };
+        if let Some(why) = objection(&tool, &shape) {
+            return refuse(why);
+        }
+        let settings = &self.guard.inner.settings;
+        let advanced = &tool.policy.advanced;
+        let limits = Limits {
+            attempt_deadline: advanced.attempt_deadline.unwrap_or(settings.attempt_deadline),
+            settle_delay: advanced.settle_delay.unwrap_or(settings.settle_delay),
+        };
+        let max_result = advanced.max_result.unwrap_or(settings.max_result);
+        let parameters = without_hints(&tool.schema);
+        let AnyTool { name, description, policy, body, .. } = tool;
+        self.counts_completions |= !policy.reopened_by.is_empty();
+        self.guard.inner.registered(&name, limits.settle_delay);
+        self.order.push(name.clone());
+        let spec = ToolSpec { name: name.clone(), description, parameters };
+        self.tools.insert(name, Arc::new(Guarded { spec, policy, limits, max_result, shape, body }));
+        Ok(self)
+    }
+
+    /// What the model is told about the tools, in the order in which they were added.
+    pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.order.iter().filter_map(|name| self.tools.get(name)).map(|tool| &tool.spec)
+    }
+
+    /// Answers one call. Dropping the future cancels nothing that has begun.
+    pub async fn call(&self, run: &Run, call: Call) -> Reply {
+        match self.prepare(run, &call) {
+            Ok(work) => {
+                let inner = Arc::clone(&self.guard.inner);
+                let work = Arc::new(work);
+                let answer = inner.answer(Arc::clone(&work), call.patience, Turnstile::default()).await;
+                inner.finish(&work, &call.id, answer)
+            }
+            Err(why) => refused(&call, &why),
+        }
+    }
+
+    /// Answers the calls of one assistant message, in parallel: one answer for each call, in their order, whatever
+    /// happens. `turn` is the index of the message in the run.
+    pub async fn answer<C: ToolCall>(&self, run: &Run, turn: Turn, calls: &[C]) -> Vec<Reply> {
+        let calls: Vec<Call> = calls.iter().map(|call| call.to_call().turn(turn)).collect();
+        let mut counts: HashMap<BaseKey, u32> = HashMap::new();
+        let mut works: Vec<Result<Work, String>> = calls.iter().map(|call| self.prepare(run, call)).collect();
+        for work in works.iter_mut().flatten() {
+            let nth = counts.entry(work.key).or_default();
+            work.asked.nth = Some(*nth);
+            *nth += 1;
+        }
+        let plan = match self.plan(run, turn, &calls, &works).await {
+            Ok(plan) => Arc::new(plan),
+            Err(error) => {
+                let why = format!("what this turn did before can't be read: {error}");
+                return calls.iter().map(|call| refused(call, &why)).collect();
+            }
+        };
+        // Equal calls enter one after the other; everything else at once.
+        let mut before: HashMap<BaseKey, oneshot::Receiver<()>> = HashMap::new();
+        let mut waiting = Vec::with_capacity(calls.len());
+        for (call, work) in calls.iter().zip(works) {
+            let work = match work {
+                Ok(work) => Arc::new(Work { plan: Some(Arc::clone(&plan)), ..work }),
+                Err(why) => {
+                    waiting.push(Waiting::Refused(refused(call, &why)));
+                    continue;
+                }
+            };
+            let (entered, next) = oneshot::channel();
+            let turnstile = Turnstile { before: before.insert(work.key, next), entered: Some(entered) };
+            let answer = self.guard.inner.answer(Arc::clone(&work), call.patience, turnstile);
+            waiting.push(Waiting::For(work, Box::pin(answer)));
+        }
+        let answers = all(waiting).await;
+        // Taken in the poll that returns them: who drops this future earlier has seen none of them.
+        let finish = |(call, answer): (&Call, Answered)| match answer {
+            Answered::Refused(reply) => reply,
+            Answered::With(work, answer) => self.guard.inner.finish(&work, &call.id, answer),
+        };
+        calls.iter().zip(answers).map(finish).collect()
+    }
+
+    async fn plan(&self, run: &Run, turn: Turn, calls: &[Call], works: &[Result<Work, String>]) -> Result<Plan, Error> {
+        let entries = calls.iter().zip(works).map(|(call, work)| ManifestCall {
+            id: call.id.clone(),
+            tool: call.tool.clone(),
+            raw: digest("toolonce raw arguments", call.arguments.as_bytes()),
+            key: work.as_ref().map_or(BaseKey::from_bytes([0; 32]), |work| work.key),
+        });
+        let manifest = Manifest { epoch: run.epoch(), calls: entries.collect() };
+        Plan::new(&**self.guard.inner.records.store(), run.state(), turn, manifest).await
+    }
+
+    /// Reads, checks, normalises and keys a call. The error is for the model.
+    fn prepare(&self, run: &Run, call: &Call) -> Result<Work, String> {
+        if let Some(why) = &call.unreadable {
+            return Err(why.clone());
+        }
+        if !Arc::ptr_eq(&self.guard.inner, &run.guard().inner) {
+            return Err(
+                "the run belongs to another guard than the tools; the program has to use one for both.".to_owned()
+            );
+        }
+        let tool = self.tools.get(&call.tool).ok_or_else(|| self.no_such_tool(&call.tool))?;
+        let limits = &self.guard.inner.settings.arguments;
+        let arguments = Arguments::read(&call.arguments, limits).map_err(|error| error.to_string())?;
+        if tool.body.validates {
+            tool.shape.validate(&arguments).map_err(|refusal| refusal.to_string())?;
+        }
+        let meaning = tool.shape.normalise(&arguments).map_err(|error| error.to_string())?;
+        if !tool.body.takes_text {
+            meaning.unrounded().map_err(|error| error.to_string())?;
+        }
+        if meaning.identifies_nothing && tool.policy.effect().is_write() && tool.policy.repeat.is_none() {
+            // A tool that needs arguments says better what is missing.
+            let _fits = (tool.body.prepare)(&meaning.executed).map_err(|error| tell::misfit(&error))?;
+            return Err("the call has no arguments that say what it is about. Give at least one.".to_owned());
+        }
+        let context = context_of(&tool.policy, call)?;
+        let namespace = &run.state().namespace;
+        let scope = match tool.policy.scope {
+            Scope::Run => KeyScope::Run(&run.state().id),
+            Scope::Global => KeyScope::Global,
+        };
+        let identity = meaning.identity_digest;
+        let parts = KeyParts { namespace, scope, tool: &tool.spec.name, context: &context, identity };
+        let key = base_key(&parts);
+        Ok(self.work(run, call, tool, key, meaning))
+    }
+
+    fn work(&self, run: &Run, call: &Call, tool: &Arc<Guarded>, key: BaseKey, meaning: Normalised) -> Work {
+        let leaf = |leaf: crate::canonical::LeafText<'_>| Leaf {
+            pointer: leaf.pointer.to_owned(),
+            digest: key.leaf(leaf.pointer, leaf.value),
+        };
+        Work {
+            tool: Arc::clone(tool),
+            run: Arc::clone(run.state()),
+            epoch: run.epoch(),
+            key,
+            asked: Asked {
+                run: run.state().id.to_string(),
+                turn: call.turn,
+                nth: None,
+                id: short_id(&call.id),
+                fingerprint: meaning.fingerprint,
+                executed: digest("toolonce executed", meaning.executed.as_bytes()),
+                looked_up: false,
+            },
+            leaves: meaning.leaves.iter().filter(|leaf| leaf.pointer.len() <= MAX_POINTER).map(leaf).collect(),
+            executed: meaning.executed,
+            plan: None,
+            counts_completions: self.counts_completions,
+            #[cfg(feature = "testing")]
+            tag: call.tag,
+        }
+    }
+
+    fn no_such_tool(&self, name: &str) -> String {
+        format!("there is no tool {name:?}. The tools are: {}.", self.order.join(", "))
+    }
+}
+
+/// A call id as it goes into a record: every place keeps one, so an endless one is known by its digest.
+fn short_id(id: &str) -> String {
+    if id.len() <= 128 {
+        return id.to_owned();
+    }
+    digest("toolonce call id", id.as_bytes()).0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A call of a message on its way.
+enum Waiting<F> {
+    Refused(Reply),
+    For(Arc<Work>, F),
+    Done(Arc<Work>, Answer),
+}
+
+/// A call of a message whose answer is known.
+enum Answered {
+    Refused(Reply),
+    With(Arc<Work>, Answer),
+}
+
+/// Waits for all of them, whatever the order in which they end.
+async fn all<F: Future<Output = Answer> + Unpin>(mut waiting: Vec<Waiting<F>>) -> Vec<Answered> {
+    std::future::poll_fn(|cx| {
+        let mut pending = false;
+        for call in &mut waiting {
+            let Waiting::For(work, answer) = call else { continue };
+            match Pin::new(answer).poll(cx) {
+                Poll::Ready(answer) => *call = Waiting::Done(Arc::clone(work), answer),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    let answered = |call| match call {
+        Waiting::Refused(reply) => Some(Answered::Refused(reply)),
+        Waiting::Done(work, answer) => Some(Answered::With(work, answer)),
+        Waiting::For(..) => None,
+    };
+    waiting.into_iter().filter_map(answered).collect()
+}
+
+fn refused(call: &Call, why: &str) -> Reply {
+    Reply {
+        kind: ReplyKind::Refused,
+        marked: false,
+        tool: call.tool.clone(),
+        id: call.id.clone(),
+        message: tell::refused(why),
+        outcome: None,
+        reference: None,
+        fields: Vec::new(),
+        downstream: None,
+        delivery: None,
+    }
+}
+
+/// The context values that the tool's policy declares.
+fn context_of(policy: &Policy, call: &Call) -> Result<Vec<(String, String)>, String> {
+    let value = |name: &String| match call.context.get(name) {
+        Some(value) => Ok((name.clone(), value.clone())),
+        None => Err(format!("the program did not say which {name} the call is for")),
+    };
+    let values: BTreeMap<_, _> = policy.advanced.context.iter().map(value).collect::<Result<_, _>>()?;
+    Ok(values.into_iter().collect())
+}
+
+/// Why a policy doesn't fit its tool.
+fn objection(tool: &AnyTool, shape: &Shape) -> Option<String> {
+    use crate::policy::Effect;
+    let policy = &tool.policy;
+    if policy.in_doubt == InDoubt::Reconcile && tool.body.look_up.is_none() {
+        return Some(
+            "its policy says InDoubt::Reconcile, but it has no look-up: give it one with reconcile(..)".into(),
+        );
+    }
+    if policy.in_doubt == InDoubt::Resend && !matches!(policy.effect(), Effect::Keyed(_)) {
+        return Some(
+            "InDoubt::Resend is for keyed tools: without a key downstream a second send is a second effect".into(),
+        );
+    }
+    if policy.advanced.attempt_deadline.is_some_and(|deadline| deadline.is_zero()) {
+        return Some("its attempt deadline is zero: nothing could ever begin".into());
+    }
+    if policy.effect() == Effect::Keyed(KeyWindow::For(Duration::ZERO)) {
+        return Some("its key window is zero: say KeyWindow::Unknown if the provider doesn't state one".into());
+    }
+    if policy.advanced.context.iter().any(String::is_empty) {
+        return Some("a context value has no name".into());
+    }
+    if policy.reopened_by.contains(&tool.name) {
+        return Some("it can't be reopened by itself: Repeat::Each makes every call of a later turn a new one".into());
+    }
+    if policy.effect().is_write() && policy.repeat.is_none() && shape.identifies() == Identifies::Never {
+        return Some(
+            "nothing in its arguments tells two calls apart: say with Policy::repeat what an equal call in a later \
+             turn means (Repeat::Once: the same, Repeat::Each: do it again)"
+                .into(),
+        );
+    }
+    None
+}
+
+/// The schema as the model sees it: without the hints. A property may be called what it likes, and data is left alone.
+fn without_hints(schema: &Value) -> Value {
+    let members = |map: &serde_json::Map<String, Value>| -> Value {
+        map.iter().map(|(name, schema)| (name.clone(), without_hints(schema))).collect()
+    };
+    match schema {
+        Value::Object(keywords) => {
+            let seen = keywords.iter().filter(|(keyword, _)| !keyword.starts_with("x-toolonce"));
+            let clean = |(keyword, value): (&String, &Value)| {
+                let value = match (keyword.as_str(), value) {
+                    ("enum" | "const" | "default" | "examples", data) => data.clone(),
+                    ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(map)) => members(map),
+                    (_, schema) => without_hints(schema),
+                };
+                (keyword.clone(), value)
+            };
+            seen.map(clean).collect()
+        }
+        Value::Array(items) => items.iter().map(without_hints).collect(),
+        other => other.clone(),
+    }
+}
+
+impl From<RegisterError> for Error {
+    fn from(error: RegisterError) -> Self {
+        Self::new(ErrorKind::Invalid, error.to_string())
+    }
+}

@@ -1,1 +1,0 @@
-//! A suite that every store passes.

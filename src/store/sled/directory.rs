@@ -1,0 +1,345 @@
+//! The directory around sled's files: whose it is, who holds it, and how far its creation came.
+//!
+//! Files of ours, beside sled's `conf`, `db`, `blobs/` and `snap.*`:
+//!
+//! - `toolonce.lock`: locked by the process that uses the store; names that process.
+//! - `toolonce.store`, the marker: lines `toolonce store`, `format 1`, and either `creating` or `id` with the store id
+//!   in hex and `sequence` with the sequence number reached when the store was last opened or closed. The id is written
+//!   once sled's files are safe, so a creation cut short is told from a store that lost its files; the sequence tells a
+//!   log that sled cut short at a damaged place, which it does without a word.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::super::{Identity, StoreError, StoreErrorKind};
+
+const LOCK: &str = "toolonce.lock";
+const MARKER: &str = "toolonce.store";
+const OURS: &str = "toolonce.";
+const TITLE: &str = "toolonce store";
+const FORMAT: u32 = 1;
+
+/// How far the creation of the store in a directory came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nothing in it was ever acknowledged.
+    New,
+    /// Holds a store.
+    Created {
+        /// Its id.
+        store: [u8; 16],
+        /// How far it had come when it was last opened or closed.
+        sequence: u64,
+    },
+}
+
+/// A directory that this process holds. Dropping it gives the lock up.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    lock: File,
+}
+
+impl Directory {
+    /// Makes sure of a directory that is empty or ours and locks it, waiting until `deadline` if another holds it: the
+    /// one before may still be on its way out.
+    ///
+    /// # Errors
+    /// `Locked` with the holder's process id, `Corrupt` for a store without its marker, or `Unavailable` if the
+    /// directory can't be used.
+    pub(super) fn hold(path: &Path, deadline: Instant) -> Result<Self, StoreError> {
+        if path.as_os_str().is_empty() {
+            let message = "the store path is empty: name a directory for the store";
+            return Err(StoreError::new(StoreErrorKind::Unavailable, message));
+        }
+        let path = std::path::absolute(path).map_err(|error| failed(path, "find", &error))?;
+        refuse_file(&path)?;
+        create(&path).map_err(|error| failed(&path, "create", &error))?;
+        refuse_foreign(&path)?;
+        let lock = open_private(&path.join(LOCK)).map_err(|error| failed(&path, "open the lock file of", &error))?;
+        let mut held = Self { path, lock };
+        held.acquire(deadline)?;
+        refuse_foreign(&held.path)?;
+        held.name_holder().map_err(|error| held.failed("write the lock file of", &error))?;
+        Ok(held)
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn acquire(&mut self, deadline: Instant) -> Result<(), StoreError> {
+        let mut pause = Duration::from_millis(2);
+        loop {
+            match self.lock.try_lock() {
+                Ok(()) => return Ok(()),
+                Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(pause),
+                Err(fs::TryLockError::WouldBlock) => return Err(self.locked()),
+                Err(fs::TryLockError::Error(error)) => return Err(self.failed("lock", &error)),
+            }
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+
+    fn name_holder(&mut self) -> io::Result<()> {
+        let line = format!("{} {}\n", std::process::id(), unix_seconds());
+        self.lock.set_len(0)?;
+        self.lock.rewind()?;
+        self.lock.write_all(line.as_bytes())
+    }
+
+    /// The error that names the holder. The holder may not have written its line yet.
+    fn locked(&mut self) -> StoreError {
+        let mut line = String::new();
+        let read = self.lock.rewind().and_then(|()| self.lock.read_to_string(&mut line));
+        let mut words = line.split_whitespace();
+        let holder = match (read, words.next(), words.next().and_then(|word| word.parse::<u64>().ok())) {
+            (Ok(_), Some(pid), Some(since)) => {
+                let seconds = unix_seconds().saturating_sub(since);
+                let who = if pid == std::process::id().to_string() { "this process" } else { "process" };
+                format!("{who} {pid} (for {seconds} s)")
+            }
+            _ => "another process".to_owned(),
+        };
+        let path = self.path.display();
+        let message = format!("the store {path} is in use by {holder}: stop it or choose another directory");
+        StoreError::new(StoreErrorKind::Locked, message)
+    }
+
+    /// Reads the marker and clears away what a crash left half done. On [`Stage::New`] none of sled's files are left.
+    ///
+    /// # Errors
+    /// `Unavailable` for a newer format, `Corrupt` for an unreadable marker or missing data.
+    pub(super) fn prepare(&self) -> Result<Stage, StoreError> {
+        let stage = self.stage()?;
+        match stage {
+            Stage::New => self.start_creation().map_err(|error| self.failed("create", &error))?,
+            Stage::Created { .. } => {
+                self.remove_torn_snapshots().map_err(|error| self.failed("clean up", &error))?;
+                self.refuse_missing_log()?;
+            }
+        }
+        Ok(stage)
+    }
+
+    fn stage(&self) -> Result<Stage, StoreError> {
+        let text = match fs::read(self.path.join(MARKER)) {
+            // What isn't text isn't what was written, and no line of it matches.
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Stage::New),
+            Err(error) => return Err(self.failed("read the marker of", &error)),
+        };
+        let mut lines = text.lines();
+        let format = lines.next().filter(|title| *title == TITLE).and(lines.next());
+        match (format.and_then(|line| line.strip_prefix("format ")).map(str::parse::<u32>), lines.next()) {
+            (Some(Ok(format)), _) if format > FORMAT => Err(StoreError::new(
+                StoreErrorKind::Unavailable,
+                format!(
+                    "the store {} has format {format}, this version reads up to {FORMAT}: use a newer toolonce",
+                    self.path.display()
+                ),
+            )),
+            (Some(Ok(FORMAT)), Some("creating")) => Ok(Stage::New),
+            (Some(Ok(FORMAT)), Some(line)) => {
+                created(line, lines.next().unwrap_or_default()).ok_or_else(|| self.damaged("its marker names no store"))
+            }
+            _ => Err(self.damaged("its marker can't be read")),
+        }
+    }
+
+    fn start_creation(&self) -> io::Result<()> {
+        self.write_marker("creating")?;
+        // Without the marker, sled's files would be taken for somebody else's.
+        sync_directory(&self.path)?;
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            match entry.file_name().to_str() {
+                Some("blobs") => fs::remove_dir_all(entry.path())?,
+                Some(name) if ["conf", "db"].contains(&name) || name.starts_with("snap.") => {
+                    fs::remove_file(entry.path())?;
+                }
+                _ => {}
+            }
+        }
+        restrict(&self.path, 0o700)
+    }
+
+    /// Says that a new store is there, once sled's files are safe.
+    pub(super) fn finish_creation(&self, identity: &Identity) -> Result<(), StoreError> {
+        let finish = || {
+            File::open(self.path.join("conf"))?.sync_all()?;
+            File::open(self.path.join("db"))?.sync_all()?;
+            sync_directory(&self.path)?;
+            self.write_marker(&described(identity))?;
+            sync_directory(&self.path)
+        };
+        finish().map_err(|error| self.failed("create", &error))
+    }
+
+    /// Records how far the store has come. If this gets lost in a power cut, the marker is only less strict.
+    pub(super) fn record(&self, identity: &Identity) -> Result<(), StoreError> {
+        self.write_marker(&described(identity)).map_err(|error| self.failed("write the marker of", &error))
+    }
+
+    /// Replaces the marker. After a power cut it is the old or the new one.
+    fn write_marker(&self, lines: &str) -> io::Result<()> {
+        let draft = self.path.join("toolonce.store.new");
+        let mut file = open_private(&draft)?;
+        file.set_len(0)?;
+        write!(file, "{TITLE}\nformat {FORMAT}\n{lines}\n")?;
+        file.sync_all()?;
+        fs::rename(&draft, self.path.join(MARKER))
+    }
+
+    /// A snapshot that was being written when the process died makes sled refuse to open (spacejam/sled#1527). It is
+    /// only a short cut: sled reads its log instead.
+    fn remove_torn_snapshots(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with("snap.") && name.ends_with(".generating") {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// sled would start afresh on an empty log, and everything would run again.
+    fn refuse_missing_log(&self) -> Result<(), StoreError> {
+        match fs::metadata(self.path.join("db")) {
+            Ok(log) if log.is_file() && log.len() > 0 => Ok(()),
+            Ok(_) => Err(self.damaged("its log is empty")),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.damaged("its log is missing")),
+            Err(error) => Err(self.failed("read the log of", &error)),
+        }
+    }
+
+    /// Takes others' rights to sled's files away, which it makes as the process's mask has it.
+    pub(super) fn restrict_files(&self) -> Result<(), StoreError> {
+        let all = || {
+            for entry in fs::read_dir(&self.path)? {
+                let entry = entry?;
+                restrict(&entry.path(), if entry.file_type()?.is_dir() { 0o700 } else { 0o600 })?;
+            }
+            Ok(())
+        };
+        all().map_err(|error| self.failed("restrict the files of", &error))
+    }
+
+    /// Keeps the lock until the process ends, as a process that hangs would.
+    #[cfg(feature = "testing")]
+    pub(super) fn abandon(self) {
+        std::mem::forget(self);
+    }
+
+    pub(super) fn damaged(&self, what: &str) -> StoreError {
+        super::damaged(&self.path.display(), what)
+    }
+
+    fn failed(&self, verb: &str, error: &io::Error) -> StoreError {
+        failed(&self.path, verb, error)
+    }
+}
+
+fn failed(path: &Path, verb: &str, error: &io::Error) -> StoreError {
+    let message = format!("can't {verb} the store directory {}: {error}{}", path.display(), advice(error));
+    StoreError::new(StoreErrorKind::Unavailable, message)
+}
+
+/// What to do about an error of the operating system, where it can be said; follows the error's own text.
+pub(super) fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => ": let this user read and write it, or choose another directory",
+        ErrorKind::ReadOnlyFilesystem => ": choose a directory that can be written",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ": make room",
+        _ => "",
+    }
+}
+
+/// Says which part of the path is a file, which creating the directory would call an existing one.
+fn refuse_file(path: &Path) -> Result<(), StoreError> {
+    match path.ancestors().find(|path| path.exists()).filter(|path| !path.is_dir()) {
+        None => Ok(()),
+        Some(file) => {
+            let message = format!("{} is a file: choose a directory for the store", file.display());
+            Err(StoreError::new(StoreErrorKind::Unavailable, message))
+        }
+    }
+}
+
+/// Makes the directory and those above it, and makes sure that they stay.
+fn create(path: &Path) -> io::Result<()> {
+    let missing = path.ancestors().take_while(|path| !path.exists()).collect::<Vec<_>>();
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)?;
+    missing.into_iter().filter_map(Path::parent).try_for_each(sync_directory)
+}
+
+/// The marker's lines about a store that is there.
+fn described(identity: &Identity) -> String {
+    format!("id {:032x}\nsequence {}", u128::from_be_bytes(identity.store), identity.sequence)
+}
+
+/// Reads what [`described`] writes.
+fn created(id: &str, sequence: &str) -> Option<Stage> {
+    let store = u128::from_str_radix(id.strip_prefix("id ")?, 16).ok()?.to_be_bytes();
+    Some(Stage::Created { store, sequence: sequence.strip_prefix("sequence ")?.parse().ok()? })
+}
+
+/// A directory with files and without our marker is somebody else's, unless there is what else a store leaves.
+fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
+    let look = || {
+        for entry in fs::read_dir(path)? {
+            if !entry?.file_name().to_string_lossy().starts_with(OURS) {
+                return Ok(!path.join(MARKER).try_exists()?);
+            }
+        }
+        Ok(false)
+    };
+    match look() {
+        Ok(false) => Ok(()),
+        Ok(true) if path.join(LOCK).exists() && path.join("db").exists() => {
+            Err(super::damaged(&path.display(), "it looks like a store, but its marker toolonce.store is missing"))
+        }
+        Ok(true) => Err(StoreError::new(
+            StoreErrorKind::Unavailable,
+            format!("{} holds files of something else: choose an empty directory for the store", path.display()),
+        )),
+        Err(error) => Err(failed(path, "list", &error)),
+    }
+}
+
+/// Opens a file for reading and writing, made for the owner only.
+fn open_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[cfg(unix)]
+fn restrict(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+}
+
+#[cfg(not(unix))]
+fn restrict(_: &Path, _: u32) -> io::Result<()> {
+    Ok(())
+}
+
+/// Makes renames and new files in `path` safe. Only Unix has a way to ask for it.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,331 @@
+//! The sled store: one directory, one process, durable against power cuts.
+//!
+//! sled 0.34.7 alone is not: its `flush` doesn't reach the disk, large values are never synced, and `flush_async`
+//! deadlocks. This store adds what is missing:
+//!
+//! - one writer thread, so that the commits of many callers ride one sync ([`writer`]);
+//! - `fdatasync` on a handle of its own after each flush, and segments large enough to keep every value in the log
+//!   ([`engine`]);
+//! - a lock and a marker of its own, so that a foreign, half-created or gutted directory is told apart ([`directory`]).
+
+mod directory;
+mod engine;
+mod writer;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+
+use self::directory::{Directory, Stage};
+use self::engine::{Changes, Engine};
+use self::writer::{Commit, Job, Shared, Writer};
+use super::{
+    Batch, BoxFuture, Committed, Durability, Identity, Key, Page, Store, StoreError, StoreErrorKind, Versioned, limits,
+};
+
+/// How long opening waits for a holder that may be on its way out.
+const LOCK_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long dropping a store waits for its last sync.
+const DROP_WITHIN: Duration = Duration::from_secs(5);
+
+/// How many KiB of commits may wait for the writer before callers wait for room.
+const QUEUE_KIB: u32 = 64 * 1024;
+
+/// Least cache that is asked of sled, which refuses to open with less than 256 bytes.
+const MIN_CACHE: u64 = 1024 * 1024;
+
+/// Sequence numbers left out at each opening: a version that was told but lost with an unsynced commit is not given
+/// out again. Far more than 50 ms of unsynced commits can use up.
+const SEQUENCE_GAP: u64 = 1 << 20;
+
+/// How to open a [`SledStore`].
+///
+/// # Example
+///
+/// ```no_run
+/// use toolonce::store::SledOptions;
+///
+/// # async fn open() -> Result<(), toolonce::store::StoreError> {
+/// let store = SledOptions::new("state/calls").cache_bytes(64 * 1024 * 1024).open().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct SledOptions {
+    path: PathBuf,
+    cache_bytes: u64,
+}
+
+impl SledOptions {
+    /// A store in the directory `path`, which is created if it is missing. An existing one must be empty or hold a
+    /// store.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), cache_bytes: 32 * 1024 * 1024 }
+    }
+
+    /// How much sled may keep in memory, in bytes. Default 32 MiB; less than 1 MiB, 0 too, is taken as 1 MiB.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = bytes.max(MIN_CACHE);
+        self
+    }
+
+    /// Opens the store, waiting up to two seconds if another holds it.
+    ///
+    /// # Errors
+    /// - [`StoreErrorKind::Locked`]: another process, or another part of this one, holds the store; the message names
+    ///   it.
+    /// - [`StoreErrorKind::Corrupt`]: the files are damaged or partly missing, or sled didn't open them within 30
+    ///   seconds.
+    /// - [`StoreErrorKind::Unavailable`]: the path is empty or no directory, belongs to something else, can't be read or
+    ///   written, or was written by a newer version.
+    pub async fn open(self) -> Result<SledStore, StoreError> {
+        let (opened, result) = oneshot::channel();
+        let (jobs, queue) = mpsc::channel();
+        let (running, stopped) = mpsc::channel::<()>();
+        let path = self.path.clone();
+        let work = move || {
+            let _running = running;
+            match self.open_blocking() {
+                Ok((shared, directory)) => {
+                    let shared = Arc::new(shared);
+                    // If nobody waits any more the queue is closed too, and the writer stops at once.
+                    drop(opened.send(Ok(Arc::clone(&shared))));
+                    Writer::new(shared, directory, queue).run();
+                }
+                Err(error) => drop(opened.send(Err(error))),
+            }
+        };
+        let failed = |why: &dyn fmt::Display| {
+            let message = format!("can't start the writer of the store {}: {why}", path.display());
+            StoreError::new(StoreErrorKind::Unavailable, message)
+        };
+        thread::Builder::new().name("toolonce-store".to_owned()).spawn(work).map_err(|error| failed(&error))?;
+        let shared = result.await.map_err(|_| failed(&"it stopped"))??;
+        let room = Arc::new(Semaphore::new(QUEUE_KIB as usize));
+        Ok(SledStore { shared, jobs: Some(jobs), room, stopped: Mutex::new(stopped) })
+    }
+
+    fn open_blocking(&self) -> Result<(Shared, Directory), StoreError> {
+        let deadline = Instant::now() + LOCK_WITHIN;
+        let directory = Directory::hold(&self.path, deadline)?;
+        let stage = directory.prepare()?;
+        let engine = self.open_engine(directory.path(), deadline)?;
+        directory.restrict_files()?;
+        let identity = next_identity(&directory, stage, engine.identity()?)?;
+        engine.apply(&Changes::new(), &identity)?;
+        engine.sync()?;
+        match stage {
+            Stage::New => directory.finish_creation(&identity)?,
+            Stage::Created { .. } => directory.record(&identity)?,
+        }
+        Ok((Shared::new(engine, &identity), directory))
+    }
+
+    /// Opens sled's files. Under our lock only a holder that was killed in mid-air can still have them.
+    fn open_engine(&self, path: &Path, deadline: Instant) -> Result<Engine, StoreError> {
+        loop {
+            match Engine::open(path, self.cache_bytes) {
+                Err(error) if error.kind() == StoreErrorKind::Locked && Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+fn damaged(store: &dyn fmt::Display, what: &str) -> StoreError {
+    let message = format!("the store {store} is damaged ({what}): keep the directory, restore a copy");
+    StoreError::new(StoreErrorKind::Corrupt, message)
+}
+
+/// The identity of the incarnation that begins.
+fn next_identity(directory: &Directory, stage: Stage, stored: Option<Identity>) -> Result<Identity, StoreError> {
+    match (stage, stored) {
+        (Stage::New, _) => {
+            Ok(Identity { store: fastrand::u128(..).to_be_bytes(), incarnation: 1, sequence: SEQUENCE_GAP })
+        }
+        (Stage::Created { .. }, None) => Err(directory.damaged("its log has lost everything")),
+        (Stage::Created { store, sequence }, Some(stored)) => {
+            if stored.store != store {
+                return Err(directory.damaged("its log belongs to another store"));
+            }
+            if stored.sequence < sequence {
+                return Err(directory.damaged("the end of its log is lost"));
+            }
+            Ok(Identity {
+                store,
+                incarnation: stored.incarnation + 1,
+                sequence: stored.sequence.saturating_add(SEQUENCE_GAP),
+            })
+        }
+    }
+}
+
+/// A store in a directory of this machine, for one process at a time: the default.
+///
+/// Committed data survives the death of the process and, once `Synced`, a power cut. Dropping the store syncs what is
+/// pending too and waits for it up to five seconds, but only [`close`](Store::close) tells whether that worked.
+pub struct SledStore {
+    shared: Arc<Shared>,
+    /// `None` only while dropping.
+    jobs: Option<mpsc::Sender<Job>>,
+    room: Arc<Semaphore>,
+    /// Hangs up when the writer has stopped.
+    stopped: Mutex<mpsc::Receiver<()>>,
+}
+
+impl SledStore {
+    /// Opens the store in the directory `path` with default [options](SledOptions).
+    ///
+    /// # Errors
+    /// See [`SledOptions::open`].
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        SledOptions::new(path).open().await
+    }
+
+    /// Stops as a killed process would: what isn't synced is not written out, and the lock stays held until this
+    /// process ends. A copy of the directory is what another process would find. Blocks until the commits in hand are
+    /// done.
+    #[cfg(feature = "testing")]
+    pub fn abandon(&self) {
+        if self.send(Job::Abandon).is_ok() {
+            self.wait_stopped(DROP_WITHIN);
+        }
+    }
+
+    /// Makes the next `times` syncs fail. After the first one the store is unusable, so more than one only matters to
+    /// the sync of [`close`](Store::close).
+    #[cfg(feature = "testing")]
+    pub fn fail_syncs(&self, times: u32) {
+        self.shared.engine.fail_syncs(times);
+    }
+
+    fn send(&self, job: Job) -> Result<(), StoreError> {
+        let jobs = self.jobs.as_ref().ok_or_else(|| self.shared.engine.closed())?;
+        jobs.send(job).map_err(|_| self.shared.engine.closed())
+    }
+
+    fn wait_stopped(&self, within: Duration) {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        // The writer never sends; the end of the wait is its hanging up.
+        let _ = stopped.recv_timeout(within);
+    }
+
+    /// Runs a read off the async threads, then waits until what it saw is safe.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Engine) -> Result<T, StoreError> + Send + 'static,
+        touches_unsynced: impl FnOnce(&Shared) -> bool,
+    ) -> Result<T, StoreError> {
+        let found = match Handle::try_current() {
+            Ok(runtime) => {
+                let shared = Arc::clone(&self.shared);
+                let reading = runtime.spawn_blocking(move || read(&shared.engine));
+                reading.await.unwrap_or_else(|error| Err(interrupted(&error)))?
+            }
+            Err(_) => read(&self.shared.engine)?,
+        };
+        if touches_unsynced(&self.shared) {
+            let (reply, answer) = oneshot::channel();
+            self.send(Job::Sync(reply))?;
+            answer.await.unwrap_or_else(|_| Err(self.shared.engine.unanswered()))?;
+        }
+        Ok(found)
+    }
+}
+
+/// The runtime is on its way out and runs no blocking work any more.
+fn interrupted(error: &tokio::task::JoinError) -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, format!("a read of the store was interrupted: {error}"))
+}
+
+impl fmt::Debug for SledStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SledStore").field("identity", &self.identity()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for SledStore {
+    fn drop(&mut self) {
+        self.jobs = None;
+        self.wait_stopped(DROP_WITHIN);
+    }
+}
+
+impl Store for SledStore {
+    fn get<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Option<Versioned>>, StoreError>> {
+        let wanted = keys.to_vec();
+        Box::pin(self.read(
+            move |engine| engine.get(&wanted),
+            move |shared| {
+                let unsynced = shared.unsynced();
+                keys.iter().any(|key| unsynced.contains(key))
+            },
+        ))
+    }
+
+    fn commit(&self, batch: Batch, durability: Durability) -> BoxFuture<'_, Result<Committed, StoreError>> {
+        Box::pin(async move {
+            self.shared.engine.usable()?;
+            limits::check(&batch)?;
+            let kib = u32::try_from(writer::weight(&batch) / 1024 + 1).map_or(QUEUE_KIB, |kib| kib.min(QUEUE_KIB));
+            let room = Arc::clone(&self.room).acquire_many_owned(kib).await;
+            let _room = room.map_err(|_| self.shared.engine.closed())?;
+            let (reply, answer) = oneshot::channel();
+            self.send(Job::Commit(Commit { batch, durability, reply, _room }))?;
+            answer.await.unwrap_or_else(|_| Err(self.shared.engine.unanswered()))
+        })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        from: Option<Key>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Page, StoreError>> {
+        let wanted = prefix.to_vec();
+        Box::pin(self.read(
+            move |engine| engine.scan(&wanted, from, limit),
+            move |shared| {
+                let unsynced = shared.unsynced();
+                let first = unsynced.range(Key::new(prefix)..).next();
+                first.is_some_and(|key| key.as_bytes().starts_with(prefix))
+            },
+        ))
+    }
+
+    fn identity(&self) -> Identity {
+        Identity {
+            store: self.shared.store,
+            incarnation: self.shared.incarnation,
+            sequence: self.shared.synced.load(Ordering::Acquire),
+        }
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
+    fn changed<'a>(&'a self, keys: &'a [Key]) -> Option<BoxFuture<'a, ()>> {
+        Some(Box::pin(self.shared.wakeups.wait(keys)))
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            if self.send(Job::Close(reply)).is_err() {
+                return Ok(());
+            }
+            // Unanswered: another close came first.
+            answer.await.unwrap_or(Ok(()))
+        })
+    }
+}

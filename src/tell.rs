@@ -1,0 +1,218 @@
+//! The sentences for the model. Each says what happened, whether calling again is safe, and what to change.
+
+use serde_json::{Value, json};
+
+use crate::Millis;
+use crate::protocol::decide::Mark;
+use crate::protocol::record::{Failure, FailureClass};
+
+/// How an answer came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum ReplyKind {
+    /// The tool ran for this call.
+    Executed = 0,
+    /// The stored outcome of this or an earlier call.
+    Replayed = 1,
+    /// The outcome of an execution that was running when the call came.
+    Joined = 2,
+    /// It is running; the caller's patience ended.
+    Running = 3,
+    /// It did not happen: the tool failed without effect.
+    Failed = 4,
+    /// It is not known whether it happened.
+    InDoubt = 5,
+    /// Other content under the identity of an earlier call.
+    Conflict = 6,
+    /// Nothing was done: the call is malformed, the tool unknown, or the guard can't work safely.
+    Refused = 7,
+    /// The stored outcome, marked so often in a row (five times, by default) that the model is told to stop.
+    Stopped = 8,
+    /// The tool ran and this is its outcome, but the store could not record it.
+    Unrecorded = 9,
+    /// The turn was recorded with other calls.
+    Diverged = 10,
+}
+
+impl ReplyKind {
+    /// The kind's name in answers to the model, logs and scenario files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Executed => "executed",
+            Self::Replayed => "replayed",
+            Self::Joined => "joined",
+            Self::Running => "running",
+            Self::Failed => "failed",
+            Self::InDoubt => "in_doubt",
+            Self::Conflict => "conflict",
+            Self::Refused => "refused",
+            Self::Stopped => "stopped",
+            Self::Unrecorded => "unrecorded",
+            Self::Diverged => "diverged",
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        let all = [
+            Self::Executed,
+            Self::Replayed,
+            Self::Joined,
+            Self::Running,
+            Self::Failed,
+            Self::InDoubt,
+            Self::Conflict,
+            Self::Refused,
+            Self::Stopped,
+            Self::Unrecorded,
+            Self::Diverged,
+        ];
+        all.into_iter().find(|kind| *kind as u8 == code)
+    }
+}
+
+impl std::fmt::Display for ReplyKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+fn status(kind: ReplyKind, message: &str) -> String {
+    json!({"status": kind.name(), "message": message}).to_string()
+}
+
+/// How long ago, in words.
+fn ago(at: Millis, now: Millis) -> String {
+    let seconds = now.saturating_sub(at) / 1000;
+    let (count, unit) = match seconds {
+        0..60 => return "less than a minute ago".to_owned(),
+        60..120 => return "a minute ago".to_owned(),
+        120..7200 => (seconds / 60, "minutes"),
+        7200..172_800 => (seconds / 3600, "hours"),
+        _ => (seconds / 86_400, "days"),
+    };
+    format!("{count} {unit} ago")
+}
+
+/// The sentence that marks an outcome as another call's; `None` for the place that it belongs to.
+pub(crate) fn mark(mark: Mark, done_at: Millis, now: Millis) -> Option<String> {
+    let ago = ago(done_at, now);
+    match mark {
+        Mark::Own => None,
+        Mark::Sibling => Some(format!(
+            "This is the result of an equal call in the same message, done {ago}. It was done once for both calls, \
+             not twice. If it is really wanted twice, ask for it again in words that make the second one different."
+        )),
+        Mark::Earlier => Some(format!(
+            "This is the stored result of an equal call, done {ago}. It was not done again. If it is really wanted a \
+             second time, change the arguments so that they say what is different about it, or ask the user."
+        )),
+        Mark::Drifted => Some(format!(
+            "This is the stored result of an earlier call for the same target, done {ago}, whose other arguments were \
+             different. Nothing was done for this call."
+        )),
+    }
+}
+
+/// Output and sentence in one text.
+pub(crate) fn marked(output: &str, mark: &str) -> String {
+    format!("{output}\n\n[{mark}]")
+}
+
+/// The model repeats itself: the plain word, with the outcome in it.
+pub(crate) fn stopped(output: &str, mark: &str) -> String {
+    let result = serde_json::from_str(output).unwrap_or_else(|_| Value::String(output.to_owned()));
+    let message = format!(
+        "You have made this same call several times in a row and always got this stored result. Stop repeating it and \
+         go on. {mark}"
+    );
+    json!({"status": ReplyKind::Stopped.name(), "message": message, "result": result}).to_string()
+}
+
+pub(crate) fn running(since: Option<Millis>, now: Millis) -> String {
+    let started = since.map_or_else(String::new, |at| format!(" It was started {}.", ago(at, now)));
+    let message = format!(
+        "This is still running.{started} Calling again with the same arguments is safe: it waits for the running \
+         execution and never starts a second one. Don't try to reach the same by other means meanwhile."
+    );
+    status(ReplyKind::Running, &message)
+}
+
+pub(crate) fn in_doubt(reference: &str) -> String {
+    let message = "It is not known whether this happened: it was begun, it may have taken effect, and no answer came that \
+                   says so. Calling again with the same arguments is safe: it is never done twice on a guess, and you get the \
+                   result once it is known. Don't try to reach the same by other means, and tell the user that this is \
+                   being checked; a person can settle it by the reference.";
+    json!({"status": ReplyKind::InDoubt.name(), "message": message, "reference": reference}).to_string()
+}
+
+pub(crate) fn failed(failure: &Failure) -> String {
+    let message = match failure.class {
+        FailureClass::Permanent => {
+            "This failed and nothing was done. The same call will fail again unless something changes; change the \
+             arguments or tell the user."
+        }
+        _ => "This failed and nothing was done. Calling again with the same arguments is safe.",
+    };
+    json!({"status": ReplyKind::Failed.name(), "message": message, "error": failure.message}).to_string()
+}
+
+pub(crate) fn conflict(fields: &[String], stored: Option<&str>) -> String {
+    let name = ReplyKind::Conflict.name();
+    match stored {
+        Some(output) => {
+            let result = serde_json::from_str(output).unwrap_or_else(|_| Value::String(output.to_owned()));
+            let message = "An earlier call for the same target was already carried out with other arguments; its \
+                           result is below. Nothing was done for this call. If the earlier one is what was wanted, go \
+                           on with its result; otherwise undo or correct it with the tool made for that, or ask the \
+                           user.";
+            json!({"status": name, "message": message, "differing_fields": fields, "stored_result": result}).to_string()
+        }
+        None => {
+            let message = "An earlier call for the same target with other arguments is not finished yet, or it is not \
+                           known whether it happened. Nothing was done for this call. Call again with the arguments of \
+                           the earlier call to learn how it ended, or wait.";
+            json!({"status": name, "message": message, "differing_fields": fields}).to_string()
+        }
+    }
+}
+
+/// Why a call is refused whose arguments a tool can't read.
+pub(crate) fn misfit(error: &str) -> String {
+    format!("the arguments don't fit the tool: {error}.")
+}
+
+pub(crate) fn refused(why: &str) -> String {
+    status(ReplyKind::Refused, &format!("Nothing was done: {why}"))
+}
+
+pub(crate) fn diverged() -> String {
+    status(
+        ReplyKind::Diverged,
+        "Nothing was done: this turn was already carried out with other calls, and this one is not among them. Go on \
+         from the recorded answers, or start a new turn.",
+    )
+}
+
+/// What stands for a result that the store doesn't have.
+pub(crate) fn not_kept(length: u64, head: &str) -> String {
+    let message = format!(
+        "This was done, but its result ({length} bytes) could not be kept in full. Don't call again to get it: it would \
+         not be done again. The beginning of the result is below."
+    );
+    json!({"status": "done", "message": message, "beginning": head}).to_string()
+}
+
+/// What stands for a result that newer ones took the place of.
+pub(crate) fn dropped() -> String {
+    json!({"status": "done", "message": "This was done earlier; its result is no longer kept."}).to_string()
+}
+
+/// What stands for a result whose bytes the store has lost.
+pub(crate) fn lost() -> String {
+    json!({"status": "done", "message": "This was done earlier, but the stored result is damaged or lost."}).to_string()
+}
+
+pub(crate) fn unrecorded_note() -> &'static str {
+    "This was done, but the record of it could not be stored. Don't call it again: it might be done twice."
+}

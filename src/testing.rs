@@ -1,1 +1,0 @@
-//! For tests of programs built on the guard.

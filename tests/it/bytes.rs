@@ -1,0 +1,290 @@
+//! Records as bytes: what is written can be read, and nothing else can.
+
+use proptest::prelude::*;
+use toolonce::key::{Digest, Fingerprint, LeafDigest};
+use toolonce::protocol::bytes::{BytesError, VERSION, decode, encode};
+use toolonce::protocol::record::{
+    About, Approval, ApprovalState, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open, Outcome,
+    OwnerId, Record, Slot, ToldBy,
+};
+
+fn text() -> impl Strategy<Value = String> {
+    "\\PC{0,8}"
+}
+
+fn digest() -> impl Strategy<Value = Digest> {
+    any::<[u8; 32]>().prop_map(Digest)
+}
+
+fn fingerprint() -> impl Strategy<Value = Fingerprint> {
+    digest().prop_map(|digest| Fingerprint::from_bytes(digest.0))
+}
+
+fn fence() -> impl Strategy<Value = Fence> {
+    any::<u64>().prop_map(Fence)
+}
+
+fn class() -> impl Strategy<Value = FailureClass> {
+    use FailureClass::{Permanent, Retryable, Unknown};
+    prop_oneof![Just(Retryable), Just(Permanent), Just(Unknown)]
+}
+
+fn failure() -> impl Strategy<Value = Failure> {
+    (class(), text()).prop_map(|(class, message)| Failure { class, message })
+}
+
+fn approval() -> impl Strategy<Value = Approval> {
+    use ApprovalState::{Approved, Denied, Pending};
+    let state = prop_oneof![Just(Pending), Just(Approved), Just(Denied)];
+    (fingerprint(), any::<u64>(), state).prop_map(|(fingerprint, asked_at, state)| Approval {
+        fingerprint,
+        asked_at,
+        state,
+    })
+}
+
+fn claim() -> impl Strategy<Value = Claim> {
+    let fields = (fence(), any::<[u8; 16]>(), any::<u64>(), any::<u64>());
+    fields.prop_map(|(fence, owner, claimed_at, deadline)| Claim { fence, owner: OwnerId(owner), claimed_at, deadline })
+}
+
+fn open() -> impl Strategy<Value = Open> {
+    let fields = (fence(), any::<u64>(), prop::option::of(text()));
+    fields.prop_map(|(fence, quiet_from, error)| Open { fence, quiet_from, error })
+}
+
+fn last() -> impl Strategy<Value = Last> {
+    let fields = (fence(), failure(), any::<u32>(), any::<u64>());
+    fields.prop_map(|(fence, failure, attempts, not_before)| Last { fence, failure, attempts, not_before })
+}
+
+fn body() -> impl Strategy<Value = Body> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..8);
+    prop_oneof![
+        bytes().prop_map(Body::Inline),
+        (any::<u32>(), any::<u64>(), digest()).prop_map(|(count, length, digest)| Body::Pieces {
+            count,
+            length,
+            digest
+        }),
+        (any::<u64>(), digest(), bytes()).prop_map(|(length, digest, head)| Body::NotKept { length, digest, head }),
+        Just(Body::Dropped),
+    ]
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    let told_by = prop_oneof![Just(ToldBy::Attempt), Just(ToldBy::LookUp), Just(ToldBy::Human)];
+    let fields = (fence(), fingerprint(), any::<u64>(), any::<u64>(), told_by, body());
+    fields.prop_map(|(fence, fingerprint, at, order, told_by, body)| Outcome {
+        fence,
+        fingerprint,
+        at,
+        order,
+        told_by,
+        body,
+    })
+}
+
+fn given() -> impl Strategy<Value = Given> {
+    prop_oneof![
+        (prop::option::of(text()), any::<bool>()).prop_map(|(mark, stop)| Given::Outcome { mark, stop }),
+        failure().prop_map(Given::Failure),
+        (any::<u8>(), text()).prop_map(|(kind, text)| Given::Status { kind, text }),
+    ]
+}
+
+fn slot() -> impl Strategy<Value = Slot> {
+    let place = (text(), any::<u32>(), any::<u32>(), text(), any::<u32>());
+    let rest = (fingerprint(), prop::option::of(given()), any::<bool>());
+    (place, rest).prop_map(|((run, turn, nth, id, epoch), (fingerprint, given, delivered))| Slot {
+        run,
+        turn,
+        nth,
+        id,
+        epoch,
+        fingerprint,
+        given,
+        delivered,
+    })
+}
+
+fn leaf() -> impl Strategy<Value = Leaf> {
+    (text(), any::<u64>()).prop_map(|(pointer, digest)| Leaf { pointer, digest: LeafDigest::from_u64(digest) })
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let numbers = (fence(), any::<u32>(), prop::option::of(any::<u64>()), any::<u32>());
+    let state = (
+        prop::option::of(claim()),
+        prop::collection::vec(open(), 0..3),
+        prop::option::of(last()),
+        prop::option::of(outcome()),
+    );
+    let arguments = (fingerprint(), digest(), prop::option::of(text()), prop::collection::vec(leaf(), 0..3));
+    let slots = prop::collection::vec(slot(), 0..3);
+    (numbers, state, arguments, slots).prop_map(|(numbers, state, arguments, slots)| {
+        let (fence, generation, first_sent, replays) = numbers;
+        let (claim, open, last, outcome) = state;
+        let (fingerprint, executed, kept_arguments, leaves) = arguments;
+        Record {
+            fence,
+            generation,
+            first_sent,
+            claim,
+            open,
+            last,
+            outcome,
+            fingerprint,
+            executed,
+            kept_arguments,
+            leaves,
+            replays,
+            slots,
+        }
+    })
+}
+
+fn base() -> impl Strategy<Value = Base> {
+    let about = (text(), text()).prop_map(|(tool, run)| About { tool, run });
+    let fields = (about, prop::collection::vec(record(), 0..3), prop::option::of(approval()));
+    fields.prop_map(|(about, occurrences, approval)| Base { about, occurrences, approval })
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(base in base()) {
+        prop_assert_eq!(decode(&encode(&base)), Ok(base));
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = decode(&bytes);
+    }
+
+    /// A damaged payload under a checksum that matches: an error or another record, never a panic or a huge list.
+    #[test]
+    fn damage_under_a_good_checksum_never_panics(base in base(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
+        let mut bytes = encode(&base);
+        bytes.truncate(bytes.len() - 8);
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        let sum = toolonce::key::digest("toolonce record", &bytes).0;
+        bytes.extend_from_slice(&sum[..8]);
+        let _ = decode(&bytes);
+    }
+}
+
+/// A base that uses every field and every option.
+fn full() -> Base {
+    let digest = |byte: u8| Digest([byte; 32]);
+    let slot = |turn, given| Slot {
+        run: "run-1".into(),
+        turn,
+        nth: 1,
+        id: "call_7".into(),
+        epoch: 2,
+        fingerprint: Fingerprint::from_bytes(digest(4).0),
+        given,
+        delivered: turn == 0,
+    };
+    let declined = Failure { class: FailureClass::Permanent, message: "declined".into() };
+    let doubtful = Record {
+        fence: Fence(300),
+        generation: 1,
+        first_sent: Some(1_700_000_000_000),
+        claim: Some(Claim {
+            fence: Fence(300),
+            owner: OwnerId([9; 16]),
+            claimed_at: 1_700_000_000_000,
+            deadline: 1_700_000_600_000,
+        }),
+        open: vec![Open { fence: Fence(299), quiet_from: 1_700_000_000_001, error: Some("timed out".into()) }],
+        last: Some(Last { fence: Fence(298), failure: declined.clone(), attempts: 2, not_before: 5 }),
+        outcome: None,
+        fingerprint: Fingerprint::from_bytes(digest(1).0),
+        executed: digest(2),
+        kept_arguments: Some("{\"amount\":5}".into()),
+        leaves: vec![Leaf { pointer: "/amount".into(), digest: LeafDigest::from_u64(7) }],
+        replays: 0,
+        slots: vec![slot(1, Some(Given::Failure(declined)))],
+    };
+    let done = Record {
+        fence: Fence(1),
+        outcome: Some(Outcome {
+            fence: Fence(1),
+            fingerprint: Fingerprint::from_bytes(digest(1).0),
+            at: 1_700_000_000_002,
+            order: 4,
+            told_by: ToldBy::LookUp,
+            body: Body::Inline(b"{\"id\":\"ch_1\"}".to_vec()),
+        }),
+        replays: 3,
+        slots: vec![
+            slot(0, Some(Given::Outcome { mark: None, stop: false })),
+            slot(2, Some(Given::Status { kind: 3, text: "still running".into() })),
+            slot(3, None),
+        ],
+        ..Record::default()
+    };
+    Base {
+        about: About { tool: "charge_card".into(), run: "run-1".into() },
+        occurrences: vec![doubtful, done],
+        approval: Some(Approval {
+            fingerprint: Fingerprint::from_bytes(digest(3).0),
+            asked_at: 1_700_000_000_003,
+            state: ApprovalState::Approved,
+        }),
+    }
+}
+
+/// Bytes that version 1 wrote once. They are never changed: later versions must go on reading them.
+const VERSION_1: &[u8] = include_bytes!("../golden/record/v1-full.bin");
+const VERSION_1_EMPTY: &[u8] = include_bytes!("../golden/record/v1-empty.bin");
+
+#[test]
+fn old_bytes_are_still_read() {
+    assert_eq!(decode(VERSION_1), Ok(full()));
+    assert_eq!(decode(VERSION_1_EMPTY), Ok(Base::default()));
+}
+
+#[test]
+fn the_format_is_still_written_the_same() {
+    assert_eq!(encode(&full()), VERSION_1, "a change of the format needs a new version");
+    assert_eq!(encode(&Base::default()), VERSION_1_EMPTY);
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    for length in 0..VERSION_1.len() {
+        assert!(decode(&VERSION_1[..length]).is_err(), "the first {length} bytes");
+    }
+}
+
+#[test]
+fn every_changed_byte_is_an_error() {
+    let mut bytes = VERSION_1.to_vec();
+    for at in 0..bytes.len() {
+        for flip in 1..=u8::MAX {
+            bytes[at] ^= flip;
+            assert!(decode(&bytes).is_err(), "byte {at} changed by {flip:#x}");
+            bytes[at] ^= flip;
+        }
+    }
+}
+
+#[test]
+fn bytes_left_over_are_an_error() {
+    let mut bytes = VERSION_1.to_vec();
+    bytes.push(0);
+    assert_eq!(decode(&bytes), Err(BytesError::Checksum));
+}
+
+#[test]
+fn an_unknown_version_is_an_error_that_names_it() {
+    let mut bytes = VERSION_1.to_vec();
+    bytes[0] = VERSION + 1;
+    let error = decode(&bytes).unwrap_err();
+    assert_eq!(error, BytesError::Version(VERSION + 1));
+    assert!(error.to_string().contains('2'), "{error}");
+    assert!(decode(&[]).is_err());
+}

@@ -1,0 +1,38 @@
+//! What a call gets: the promise in its plainest form.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+use toolonce::store::MemoryStore;
+use toolonce::{Call, Guard, Policy, Registry, ReplyKind, Run, value_tool};
+
+#[tokio::test]
+async fn a_write_runs_once_per_run() {
+    let guard = Guard::builder(MemoryStore::new(), "n").build().await.unwrap();
+    let count = Arc::new(AtomicU32::new(0));
+    let mut tools = Registry::new(&guard);
+    let counter = Arc::clone(&count);
+    let schema = json!({"type": "object", "properties": {"cents": {"type": "integer"}}});
+    tools
+        .add(value_tool("charge", "", schema, Policy::write(), move |args: Value, _at| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            async move { Ok(json!({"charged": args["cents"]})) }
+        }))
+        .unwrap();
+    let run = Run::start(&guard, "r").await.unwrap();
+    let first = tools.call(&run, Call::new("charge", r#"{"cents": 42}"#).id("a").turn(0)).await;
+    let again = tools.call(&run, Call::new("charge", r#"{"cents": 42.0}"#).id("b").turn(1)).await;
+    let redelivered = tools.call(&run, Call::new("charge", r#"{"cents": 42}"#).id("a").turn(0)).await;
+    let other = tools.call(&run, Call::new("charge", r#"{"cents": 43}"#).id("c").turn(1)).await;
+    println!("{first:?}\n{again:?}\n{redelivered:?}\n{other:?}");
+    assert_eq!(first.kind(), ReplyKind::Executed);
+    assert_eq!((again.kind(), again.is_marked()), (ReplyKind::Replayed, true));
+    assert_eq!((redelivered.kind(), redelivered.is_marked()), (ReplyKind::Replayed, false));
+    assert_eq!(other.kind(), ReplyKind::Executed);
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+    let siblings: Vec<Call> = (0..2).map(|n| Call::new("charge", r#"{"cents": 7}"#).id(format!("s{n}"))).collect();
+    let replies = tools.answer(&run, 2, &siblings).await;
+    println!("{replies:?}");
+    assert_eq!(count.load(Ordering::SeqCst), 3);
+}

@@ -1,0 +1,158 @@
+//! The rules under test as one trait, so that a mutant can replace a single clause; and the invariants of one event.
+
+use toolonce::protocol::apply::{Answer, End, Event, Refused, apply};
+use toolonce::protocol::decide::{Asked, Decision, Facts, Limits, decide};
+use toolonce::protocol::history::History;
+use toolonce::protocol::notes::{Note, note};
+use toolonce::protocol::record::{Base, Fence, Owners, Record, View, view};
+use toolonce::{Millis, Policy};
+
+use super::search::{Broken, Checked, ensure};
+
+/// The names of the invariants, as failures tell them.
+pub(super) mod invariant {
+    pub(crate) const WRITE_ONCE: &str = "a write never has two executions that may have had an effect";
+    pub(crate) const KEYED_ONCE: &str = "a keyed call never has two effects while its window holds";
+    pub(crate) const OUTCOME_STAYS: &str = "a recorded outcome never changes";
+    pub(crate) const SUCCESS_COUNTS: &str = "a success is never refused unless an outcome is recorded";
+    pub(crate) const NO_CLAIM_AFTER_SUCCESS: &str = "nothing is claimed while a success is recorded";
+    pub(crate) const DOUBT_STAYS: &str = "only its own end or an answer closes an open attempt";
+    pub(crate) const DOUBT_BLOCKS: &str = "a claim over nothing finds nothing open";
+    pub(crate) const ENDS_CLOSE: &str = "a definite end closes its attempt";
+    pub(crate) const ANSWER_NAMES: &str = "a no speaks of the newest attempt";
+    pub(crate) const FENCES_GROW: &str = "fences only grow";
+    pub(crate) const SAME_BYTES: &str = "a key is never sent with other bytes while an attempt is open";
+    pub(crate) const VIEW_FOLLOWS: &str = "the view follows from what is known";
+    pub(crate) const WAY_OUT: &str = "every view has a way out given one truthful answer";
+    pub(crate) const ONE_EFFECT_PER_INTENT: &str = "one intent never has two effects";
+    pub(crate) const INTENT_RUNS: &str = "without faults effects = intents";
+    pub(crate) const WISH_RUNS: &str = "a new wish is never answered with an old outcome";
+    pub(crate) const MARKED: &str = "two intents never get one outcome unmarked";
+    pub(crate) const ANSWERED: &str = "every slot is answered";
+    pub(crate) const FROZEN: &str = "a slot's answer is redelivered as given";
+    pub(crate) const BODY_ALONE: &str = "no re-run while the body lives in this process";
+}
+use invariant::*;
+
+/// What a guard does when the record moved between its decision and its commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stale {
+    /// Decide again: what a conditional commit enforces.
+    DecideAgain,
+    /// Write what was decided over what came since.
+    Overwrite,
+    /// Claim the next occurrence, whatever it is now.
+    NextOccurrence,
+}
+
+/// The protocol's functions and the guard's obligations. The defaults are the real ones.
+pub(super) trait Table {
+    fn apply(&self, base: &Base, occurrence: usize, event: &Event) -> Result<Base, Refused> {
+        apply(base, occurrence, event)
+    }
+
+    fn view(&self, record: &Record, owners: &dyn Owners, now: Millis) -> View {
+        view(record, owners, now)
+    }
+
+    fn decide(&self, facts: &Facts<'_>, asked: &Asked, policy: &Policy, limits: Limits) -> Decision {
+        decide(facts, asked, policy, limits)
+    }
+
+    fn note(&self, base: &mut Base, history: &History, noted: &Note) {
+        note(base, history, noted);
+    }
+
+    /// The history as the rules see it.
+    fn history(&self, history: &History) -> History {
+        history.clone()
+    }
+
+    /// Whether a body may begin its send.
+    fn may_send(&self, now: Millis, deadline: Millis) -> bool {
+        now <= deadline
+    }
+
+    /// Whether a *no* of a look-up that was begun at `begun` counts.
+    fn no_counts(&self, begun: Millis, from: Option<Millis>) -> bool {
+        from.is_some_and(|from| begun >= from)
+    }
+
+    fn on_stale(&self) -> Stale {
+        Stale::DecideAgain
+    }
+
+    /// Whether a place counts as delivered before its reply is taken.
+    fn marks_at_completion(&self) -> bool {
+        false
+    }
+
+    /// Whether the mark of a taken reply is visible to the next decision.
+    fn marks_when_taken(&self) -> bool {
+        true
+    }
+
+    /// Whether a decision knows of the bodies of its own process.
+    fn knows_bodies(&self) -> bool {
+        true
+    }
+}
+
+/// The real table.
+pub(super) struct Real;
+
+impl Table for Real {}
+
+/// Applies `event` and checks what must hold of any single event. `None`: it was refused.
+pub(super) fn judge(table: &dyn Table, base: &Base, occurrence: usize, event: &Event) -> Checked<Option<Base>> {
+    let none = Record::default();
+    let before = base.occurrences.get(occurrence).unwrap_or(&none);
+    let result = table.apply(base, occurrence, event);
+    let after = result.as_ref().ok().and_then(|next| next.occurrences.get(occurrence));
+    check_success(before, after, event)?;
+    let Some(after) = after else { return Ok(result.ok()) };
+    let detail = || format!("{event:?} on {before:?} gave {after:?}");
+    ensure(before.outcome.is_none() || before.outcome == after.outcome, OUTCOME_STAYS, detail)?;
+    ensure(after.fence >= before.fence, FENCES_GROW, detail)?;
+    check_fences(before, after, event).map_err(|name| Broken { invariant: name, detail: detail() })?;
+    Ok(result.ok())
+}
+
+fn check_success(before: &Record, after: Option<&Record>, event: &Event) -> Checked<()> {
+    let fence = match event {
+        Event::Ended { fence, end: End::Success { .. }, .. }
+        | Event::Answered { fence, answer: Answer::Happened { .. }, .. } => *fence,
+        _ => return Ok(()),
+    };
+    let begun = fence > Fence::default() && fence <= before.fence;
+    let counts = before.outcome.is_some() || after.is_some_and(|record| record.outcome.is_some());
+    ensure(!begun || counts, SUCCESS_COUNTS, || format!("{event:?} on {before:?}"))
+}
+
+fn check_fences(before: &Record, after: &Record, event: &Event) -> Result<(), &'static str> {
+    let open = |record: &Record| record.unknown_ends().collect::<Vec<_>>();
+    let was = open(before);
+    let is = open(after);
+    let keeps_all_but =
+        |but: Option<Fence>| after.outcome.is_some() || was.iter().all(|f| Some(*f) == but || is.contains(f));
+    let require = |holds: bool, name: &'static str| if holds { Ok(()) } else { Err(name) };
+    match event {
+        Event::Claim(claim) => {
+            require(before.outcome.is_none(), NO_CLAIM_AFTER_SUCCESS)?;
+            require(after.fence > before.fence, FENCES_GROW)?;
+            require(was.is_empty() || claim.over != toolonce::protocol::apply::Over::Nothing, DOUBT_BLOCKS)?;
+            require(was.is_empty() || before.executed == after.executed, SAME_BYTES)?;
+            require(keeps_all_but(None), DOUBT_STAYS)
+        }
+        Event::Ended { fence, end, .. } => match end {
+            End::Success { .. } => Ok(()),
+            End::NoEffect { .. } => {
+                require(keeps_all_but(Some(*fence)), DOUBT_STAYS)?;
+                require(!is.contains(fence), ENDS_CLOSE)
+            }
+            End::Unknown { .. } => require(keeps_all_but(None), DOUBT_STAYS),
+        },
+        Event::Answered { fence, answer: Answer::DidNotHappen, .. } => require(*fence == before.fence, ANSWER_NAMES),
+        _ => Ok(()),
+    }
+}
