@@ -1,0 +1,132 @@
+//! The steps that aren't calls: crashes, faults, a human's answers, steps of a run.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
+use toolonce::testing::{FaultKind, FaultOn};
+use toolonce::{ErrorKind, Reply, Resolution, Seen};
+
+use super::case::{Case, Got, as_expected, lock, run_name};
+use super::process::Process;
+use crate::file;
+
+impl Case<'_> {
+    /// Kills the process and starts the next one on what the store kept.
+    pub(super) async fn restart(&mut self, restart: &file::Restart) -> anyhow::Result<()> {
+        self.first.life.kill();
+        // The tasks go away when they are next due.
+        self.settle().await;
+        self.incidents += self.first.guard.incidents();
+        let runs: Vec<_> = self.first.runs().cloned().collect();
+        self.ground.crash().await?;
+        self.counted.replace(self.ground.store());
+        let started = Process::start(&self.common).await.and_then(|made| made.map_err(anyhow::Error::msg));
+        match started {
+            Ok(process) => self.first = process,
+            Err(error) => return as_expected(Err(error), restart.expect),
+        }
+        let answered = self.answered();
+        for run in runs {
+            let seen = match restart.seen {
+                Some(file::Seen::Through(turn)) => Seen::Through(turn),
+                Some(file::Seen::Nothing) => Seen::Nothing,
+                None => answered.get(&run).map_or(Seen::Nothing, |turn| Seen::Through(*turn)),
+            };
+            self.first.resume(&run, seen).await;
+        }
+        as_expected(Ok(()), restart.expect)
+    }
+
+    pub(super) async fn open_second(&mut self) -> anyhow::Result<()> {
+        ensure!(self.second.is_none(), "there is a second process already");
+        self.second = Some(Process::start(&self.common).await?.map_err(anyhow::Error::msg)?);
+        Ok(())
+    }
+
+    pub(super) async fn pause(&mut self, pause: &file::Pause) -> anyhow::Result<()> {
+        self.settle().await;
+        let door = Arc::clone(&self.process(pause.guard)?.door);
+        match pause.at {
+            Some(file::PauseAt::BeforeBody) => door.shut_after_claim(),
+            None => door.shut(),
+        }
+        Ok(())
+    }
+
+    pub(super) fn fault(&self, fault: &file::StoreFault) -> anyhow::Result<()> {
+        let on = match fault.on {
+            file::FaultOn::Claim => FaultOn::Claim,
+            file::FaultOn::Complete => FaultOn::Complete,
+            file::FaultOn::Read => FaultOn::Read,
+            file::FaultOn::All => FaultOn::All,
+        };
+        let kind = match fault.kind {
+            file::FaultKind::Unavailable => FaultKind::Unavailable,
+            file::FaultKind::Full => FaultKind::Full,
+            file::FaultKind::SyncError => FaultKind::SyncError { applied: self.syncs_applied },
+            file::FaultKind::Corrupt => FaultKind::Corrupt,
+        };
+        let times = match fault.times {
+            file::Times::Count(times) => Some(times),
+            file::Times::UntilCleared => None,
+        };
+        self.faults.fault(on, kind, times);
+        Ok(())
+    }
+
+    /// A human says whether the call happened.
+    pub(super) async fn resolve(&mut self, resolve: &file::Resolve) -> anyhow::Result<()> {
+        let number = self.number(&resolve.call)?;
+        let delivery = &self.calls[number];
+        let (tool, guard) = (delivery.call.tool.clone(), delivery.call.guard);
+        let (namespace, run) = delivery.run.clone();
+        let guard = self.process(guard)?.guard_of(&namespace)?;
+        let reference = match self.reply(number, |reply| reply.reference().map(str::to_owned)).flatten() {
+            Some(reference) => reference,
+            None => {
+                let inbox = guard.inbox().await?;
+                let found = inbox.into_iter().find(|call| call.tool == tool && call.run == run);
+                found.with_context(|| format!("{} is not in the inbox", resolve.call))?.reference
+            }
+        };
+        let resolution = if resolve.happened {
+            let so_far = self.common.ledger.tally(&tool, |tally| tally.effects);
+            Resolution::Happened(resolve.result.clone().unwrap_or_else(|| json!({"n": so_far, "tool": tool})))
+        } else {
+            Resolution::DidNotHappen
+        };
+        Ok(guard.resolve(&reference, resolution, "scenario").await?)
+    }
+
+    pub(super) fn shown(&self, name: &str, say: impl Fn(&Reply)) -> anyhow::Result<()> {
+        let number = self.number(name)?;
+        self.reply(number, say).with_context(|| format!("{name} has no reply"))
+    }
+
+    fn reply<T>(&self, number: usize, read: impl FnOnce(&Reply) -> T) -> Option<T> {
+        match lock(&self.answers).get(&number) {
+            Some(Got::Reply(reply)) => Some(read(reply)),
+            _ => None,
+        }
+    }
+
+    /// A memoised step of a run.
+    pub(super) async fn run_step(&mut self, step: &file::RunStep) -> anyhow::Result<()> {
+        self.settle().await;
+        let run = self.first.run(&run_name(None, step.run.as_deref())).await?;
+        let input = step.input.clone().unwrap_or_default();
+        let value = step.value.clone().unwrap_or_default();
+        let came = run.step::<_, Value, _, _>(&step.name, &input, || async move { Ok(value) }).await;
+        match (&step.expect, came) {
+            (None, came) => Ok(came.map(drop)?),
+            (Some(file::ValueExpect::Value(expected)), Ok(came)) if came == *expected => Ok(()),
+            (Some(file::ValueExpect::Diverged(_)), Err(error)) if error.kind() == ErrorKind::Diverged => Ok(()),
+            (Some(file::ValueExpect::Error(_)), Err(_)) => Ok(()),
+            (Some(expected), came) => {
+                let came = came.map_or_else(|error| format!("the error {error}"), |value| value.to_string());
+                bail!("the step {}: expected {expected:?}, came {came}", step.name)
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Every committed scenario file is in the strict form, and every case of what is built holds on both stores.
+
+use std::path::{Path, PathBuf};
+
+use toolonce_scenario::engine::{Job, StoreKind, run_all};
+use toolonce_scenario::file::{self, Scenario};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios")
+}
+
+/// The scenario files in a folder, not those below it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "jsonl")).collect();
+    files.sort();
+    files
+}
+
+fn cases(files: &[PathBuf]) -> Vec<Scenario> {
+    let read =
+        |path: &PathBuf| file::read(path).unwrap_or_else(|problems| panic!("{}: {}", path.display(), problems[0]));
+    files.iter().flat_map(read).collect()
+}
+
+#[test]
+fn every_case_holds_on_both_stores() {
+    let cases = cases(&files(&folder()));
+    assert!(!cases.is_empty());
+    let jobs: Vec<Job<'_>> = cases.iter().flat_map(|case| Job::of(case, &StoreKind::ALL)).collect();
+    let found: Vec<String> = run_all(&jobs).into_iter().flatten().collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn what_comes_next_is_in_the_form() {
+    assert!(!cases(&files(&folder().join("next"))).is_empty());
+}
