@@ -23,7 +23,7 @@
 //!     scope: KeyScope::Run("order 7"),
 //!     tool: "charge",
 //!     context: &[],
-//!     identity: &normalised.identity,
+//!     identity: normalised.identity_digest,
 //! };
 //! let key = base_key(&parts);
 //! assert_eq!(key.downstream(0, 0).hex32().len(), 32);
