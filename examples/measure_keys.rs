@@ -55,6 +55,7 @@ fn whole(shape: &Shape, text: &str) -> Result<toolonce::key::BaseKey, Box<dyn st
         tool: "charge_card",
         context: &[],
         identity: normalised.identity_digest,
+        again: 0,
     };
     black_box(normalised.fingerprint);
     Ok(base_key(&parts))

@@ -24,6 +24,7 @@
 //!     tool: "charge",
 //!     context: &[],
 //!     identity: normalised.identity_digest,
+//!     again: 0,
 //! };
 //! let key = base_key(&parts);
 //! assert_eq!(key.downstream(0, 0).hex32().len(), 32);
@@ -82,6 +83,8 @@ pub struct KeyParts<'a> {
     pub context: &'a [(String, String)],
     /// [`Normalised::identity_digest`](crate::canonical::Normalised::identity_digest).
     pub identity: Fingerprint,
+    /// For which time the model asks for the same thing by an argument of its own, from 0.
+    pub again: u32,
 }
 
 /// The key of equal calls.
@@ -100,6 +103,9 @@ pub fn base_key(parts: &KeyParts<'_>) -> BaseKey {
         hash.part(b'v', value.as_bytes());
     }
     hash.part(b'i', parts.identity.as_bytes());
+    if parts.again > 0 {
+        hash.part(b'a', &parts.again.to_be_bytes());
+    }
     BaseKey(hash.finish())
 }
 
@@ -112,7 +118,7 @@ pub fn digest(domain: &str, bytes: &[u8]) -> Digest {
 
 impl BaseKey {
     /// The key of these bytes, as read from a store.
-    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
@@ -128,6 +134,15 @@ impl BaseKey {
         hash.part(b'o', &occurrence.to_be_bytes());
         hash.part(b'g', &generation.to_be_bytes());
         DownstreamKey(hash.finish())
+    }
+
+    /// What people call the question by whether a call of `run` with this fingerprint may run: 12 hex digits.
+    pub fn question(&self, run: &str, fingerprint: &Fingerprint) -> String {
+        let mut hash = Parts::new("toolonce question v1");
+        hash.part(b'k', &self.0);
+        hash.part(b'r', run.as_bytes());
+        hash.part(b'f', fingerprint.as_bytes());
+        hex(&hash.finish()[..6])
     }
 
     /// The digest of the value at `pointer` (RFC 6901), `value` being its canonical text.

@@ -85,8 +85,10 @@ mod tool;
 pub use self::call::{Call, ToolCall, Turn};
 pub use self::clock::{Clock, Millis, SystemClock};
 pub use self::error::{Error, ErrorKind};
-pub use self::guard::{Guard, GuardBuilder, InDoubtCall, Resolution, Shutdown};
-pub use self::policy::{Advanced, Effect, InDoubt, KeyWindow, Mismatch, Policy, Repeat, Scope};
+pub use self::guard::{ApprovalRequest, Guard, GuardBuilder, InDoubtCall, Resolution, Shutdown};
+pub use self::policy::{
+    Advanced, Approval, Effect, InDoubt, KeyWindow, LookAlike, Mismatch, Policy, Reopener, Repeat, Scope,
+};
 pub use self::registry::{RegisterError, Registry};
 pub use self::reply::{Outcome, Reply, ReplyKind};
 pub use self::run::{Run, Seen};

@@ -64,6 +64,71 @@ pub enum Repeat {
     Once,
     /// A new wish: it runs. Equal calls of one assistant message are then separate wishes too.
     Each,
+    /// A human is asked; once [approved](crate::Guard::approve) it is a new wish.
+    Ask,
+}
+
+/// Whether a human is asked before a call runs for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Approval {
+    /// No. The default.
+    #[default]
+    None,
+    /// Before each first execution: the call waits, within its caller's patience, for
+    /// [`Guard::approve`](crate::Guard::approve), or is made again after it.
+    First,
+}
+
+/// What happens to a call that looks like one which isn't finished: models word a retry anew. Two calls of one tool
+/// and run look alike if they differ in no more than letter case, white space, numbers written as texts, texts of four
+/// or more words, and what has the hint `content` or `ignore`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LookAlike {
+    /// A human is asked. The default of write tools without `identity` hints.
+    Ask,
+    /// It runs, and a warning goes to the log.
+    Run,
+    /// Nobody looks. The default of all other tools.
+    Off,
+}
+
+/// A tool whose completion makes an equal call of another tool a new wish.
+///
+/// ```
+/// use toolonce::{Policy, Reopener};
+///
+/// // A cancelled booking may be booked again: the one whose id the first booking returned.
+/// let book = Policy::write().reopened_by([Reopener::new("cancel").when("/booking_id", "/id")]);
+/// # let _ = book;
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reopener {
+    pub(crate) tool: String,
+    pub(crate) when: Vec<(String, String)>,
+}
+
+impl Reopener {
+    /// The tool of this name. If it and the reopened tool have the hint `identity` at a common place, only a completion
+    /// with equal values there counts; otherwise any of the run.
+    pub fn new(tool: impl Into<String>) -> Self {
+        Self { tool: tool.into(), when: Vec::new() }
+    }
+
+    /// Counts only a completion whose argument at `argument` equals the value at `result` in the result of the call
+    /// that is to be done again. Both are JSON pointers (RFC 6901).
+    #[must_use]
+    pub fn when(mut self, argument: impl Into<String>, result: impl Into<String>) -> Self {
+        self.when.push((argument.into(), result.into()));
+        self
+    }
+}
+
+impl<T: Into<String>> From<T> for Reopener {
+    fn from(tool: T) -> Self {
+        Self::new(tool)
+    }
 }
 
 /// What happens by itself when it isn't known whether an effect happened. What remains is held for a human.
@@ -96,7 +161,9 @@ pub struct Policy {
     pub(crate) repeat: Option<Repeat>,
     pub(crate) scope: Scope,
     pub(crate) in_doubt: InDoubt,
-    pub(crate) reopened_by: Vec<String>,
+    pub(crate) reopened_by: Vec<Reopener>,
+    pub(crate) approval: Approval,
+    pub(crate) again: bool,
     pub(crate) advanced: Advanced,
 }
 
@@ -108,6 +175,8 @@ impl Policy {
             scope: Scope::Run,
             in_doubt,
             reopened_by: Vec::new(),
+            approval: Approval::None,
+            again: false,
             advanced: Advanced::default(),
         }
     }
@@ -154,11 +223,28 @@ impl Policy {
         self
     }
 
-    /// Tools whose completion makes an equal call of this tool a new one: a cancelled booking may be booked again.
-    /// Any completion in the run reopens, whatever it was about, and each one once. Default none.
+    /// Tools whose completion makes an equal call of this tool a new one: a cancelled booking may be booked again. Each
+    /// completion reopens once. Default none. See [`Reopener`] for which completions count.
     #[must_use]
-    pub fn reopened_by<T: Into<String>>(mut self, tools: impl IntoIterator<Item = T>) -> Self {
+    pub fn reopened_by<T: Into<Reopener>>(mut self, tools: impl IntoIterator<Item = T>) -> Self {
         self.reopened_by = tools.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Whether a human is asked before a call runs for the first time. Default [`Approval::None`].
+    #[must_use]
+    pub fn approval(mut self, approval: Approval) -> Self {
+        self.approval = approval;
+        self
+    }
+
+    /// Offers the model an optional integer argument `again` (`toolonce_again` if the tool has one of that name): 1 to
+    /// have the same thing done a second time, 2 a third, up to 20. It is honoured only once the call before is done
+    /// and its outcome was seen, or it failed without effect. The tool doesn't get it. For write tools that repeat
+    /// `Once` or `Ask`. Default no.
+    #[must_use]
+    pub fn again(mut self, offered: bool) -> Self {
+        self.again = offered;
         self
     }
 
@@ -185,6 +271,11 @@ impl Policy {
     pub(crate) fn repeats(&self) -> Repeat {
         self.repeat.unwrap_or_default()
     }
+
+    /// Whether a reply that was taken counts although the host counts no turns.
+    pub(crate) fn counts_taken(&self) -> bool {
+        self.again || self.repeats() == Repeat::Each
+    }
 }
 
 /// The settings of a [`Policy`] that rarely need changing.
@@ -196,6 +287,7 @@ pub struct Advanced {
     pub(crate) settle_delay: Option<Duration>,
     pub(crate) max_result: Option<usize>,
     pub(crate) context: Vec<String>,
+    pub(crate) look_alike: Option<LookAlike>,
 }
 
 impl Default for Advanced {
@@ -207,6 +299,7 @@ impl Default for Advanced {
             settle_delay: None,
             max_result: None,
             context: Vec::new(),
+            look_alike: None,
         }
     }
 }
@@ -253,6 +346,14 @@ impl Advanced {
     #[must_use]
     pub fn context<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.context = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// What happens to a call that looks like one which isn't finished. Default: [`LookAlike::Ask`] for write tools
+    /// without `identity` hints, [`LookAlike::Off`] for all others.
+    #[must_use]
+    pub fn look_alike(mut self, look_alike: LookAlike) -> Self {
+        self.look_alike = Some(look_alike);
         self
     }
 }

@@ -1,6 +1,6 @@
 //! Names to guarded tools, and the answers to an assistant message.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -12,11 +12,14 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::call::{Call, ToolCall, Turn};
-use crate::canonical::{Arguments, Identifies, Normalised, Shape};
+use crate::canonical::{Arguments, Identifies, LeafText, Node, Normalised, Shape};
 use crate::error::{Error, ErrorKind};
-use crate::guard::{Answer, Guard, Guarded, Manifest, ManifestCall, Plan, Turnstile, Work};
-use crate::key::{BaseKey, KeyParts, KeyScope, base_key, digest};
-use crate::policy::{InDoubt, KeyWindow, Policy, Scope};
+use crate::guard::{
+    Answer, Guard, Guarded, MOST_TIMES, Manifest, ManifestCall, Part, PlacedValue, Plan, Reopens, Turnstile, Work,
+    value_of,
+};
+use crate::key::{BaseKey, Digest, Fingerprint, KeyParts, KeyScope, base_key, digest};
+use crate::policy::{Approval, Effect, InDoubt, KeyWindow, LookAlike, Policy, Reopener, Repeat, Scope};
 use crate::protocol::decide::{Asked, Limits};
 use crate::protocol::record::Leaf;
 use crate::reply::Reply;
@@ -74,8 +77,8 @@ pub struct Registry {
     tools: HashMap<String, Arc<Guarded>>,
     /// In the order in which they were added: what the model sees.
     order: Vec<String>,
-    /// Whether any tool is reopened by another, so that completions are counted.
-    counts_completions: bool,
+    /// Tools whose completion reopens another.
+    reopens: HashSet<String>,
 }
 
 impl fmt::Debug for Registry {
@@ -87,7 +90,7 @@ impl fmt::Debug for Registry {
 impl Registry {
     /// A registry without tools.
     pub fn new(guard: &Guard) -> Self {
-        Self { guard: guard.clone(), tools: HashMap::new(), order: Vec::new(), counts_completions: false }
+        Self { guard: guard.clone(), tools: HashMap::new(), order: Vec::new(), reopens: HashSet::new() }
     }
 
     /// Guards an existing map of functions from JSON to JSON. `policy` says for each name what the tool does; the
@@ -171,13 +174,20 @@ impl Registry {
             settle_delay: advanced.settle_delay.unwrap_or(settings.settle_delay),
         };
         let max_result = advanced.max_result.unwrap_or(settings.max_result);
-        let parameters = without_hints(&tool.schema);
+        let again = tool.policy.again.then(|| free_name(&tool.schema));
+        let mut parameters = without_hints(&tool.schema);
+        if let Some(name) = &again {
+            offer_again(&mut parameters, name);
+        }
+        let look_alike = look_alike(&tool.policy, &shape);
         let AnyTool { name, description, policy, body, .. } = tool;
-        self.counts_completions |= !policy.reopened_by.is_empty();
+        let contract = contract(&name, &policy, &shape);
+        self.reopens.extend(policy.reopened_by.iter().map(|by| by.tool.clone()));
         self.guard.inner.registered(&name, limits.settle_delay);
         self.order.push(name.clone());
         let spec = ToolSpec { name: name.clone(), description, parameters };
-        self.tools.insert(name, Arc::new(Guarded { spec, policy, limits, max_result, shape, body }));
+        let guarded = Guarded { spec, policy, limits, max_result, shape, contract, look_alike, again, body };
+        self.tools.insert(name, Arc::new(guarded));
         Ok(self)
     }
 
@@ -203,13 +213,7 @@ impl Registry {
     /// happens. `turn` is the index of the message in the run.
     pub async fn answer<C: ToolCall>(&self, run: &Run, turn: Turn, calls: &[C]) -> Vec<Reply> {
         let calls: Vec<Call> = calls.iter().map(|call| call.to_call().turn(turn)).collect();
-        let mut counts: HashMap<BaseKey, u32> = HashMap::new();
         let mut works: Vec<Result<Work, String>> = calls.iter().map(|call| self.prepare(run, call)).collect();
-        for work in works.iter_mut().flatten() {
-            let nth = counts.entry(work.key).or_default();
-            work.asked.nth = Some(*nth);
-            *nth += 1;
-        }
         let plan = match self.plan(run, turn, &calls, &works).await {
             Ok(plan) => Arc::new(plan),
             Err(error) => {
@@ -217,6 +221,8 @@ impl Registry {
                 return calls.iter().map(|call| refused(call, &why)).collect();
             }
         };
+        pin(&calls, &mut works, &plan);
+        number(&mut works);
         // Equal calls enter one after the other; everything else at once.
         let mut before: HashMap<BaseKey, oneshot::Receiver<()>> = HashMap::new();
         let mut waiting = Vec::with_capacity(calls.len());
@@ -229,7 +235,7 @@ impl Registry {
                 }
             };
             let (entered, next) = oneshot::channel();
-            let turnstile = Turnstile { before: before.insert(work.key, next), entered: Some(entered) };
+            let turnstile = Turnstile { before: before.insert(work.first_key(), next), entered: Some(entered) };
             let answer = self.guard.inner.answer(Arc::clone(&work), call.patience, turnstile);
             waiting.push(Waiting::For(work, Box::pin(answer)));
         }
@@ -246,8 +252,9 @@ impl Registry {
         let entries = calls.iter().zip(works).map(|(call, work)| ManifestCall {
             id: call.id.clone(),
             tool: call.tool.clone(),
-            raw: digest("toolonce raw arguments", call.arguments.as_bytes()),
-            key: work.as_ref().map_or(BaseKey::from_bytes([0; 32]), |work| work.key),
+            raw: raw_digest(call),
+            key: work.as_ref().map_or(NO_KEY, |work| work.key),
+            fingerprint: work.as_ref().map_or_else(|_| Fingerprint::default(), |work| work.asked.fingerprint),
         });
         let manifest = Manifest { epoch: run.epoch(), calls: entries.collect() };
         Plan::new(&**self.guard.inner.records.store(), run.state(), turn, manifest).await
@@ -265,7 +272,8 @@ impl Registry {
         }
         let tool = self.tools.get(&call.tool).ok_or_else(|| self.no_such_tool(&call.tool))?;
         let limits = &self.guard.inner.settings.arguments;
-        let arguments = Arguments::read(&call.arguments, limits).map_err(|error| error.to_string())?;
+        let mut arguments = Arguments::read(&call.arguments, limits).map_err(|error| error.to_string())?;
+        let times = tool.again.as_deref().map_or(Ok(0), |name| times(&mut arguments, name))?;
         if tool.body.validates {
             tool.shape.validate(&arguments).map_err(|refusal| refusal.to_string())?;
         }
@@ -285,16 +293,30 @@ impl Registry {
             Scope::Global => KeyScope::Global,
         };
         let identity = meaning.identity_digest;
-        let parts = KeyParts { namespace, scope, tool: &tool.spec.name, context: &context, identity };
-        let key = base_key(&parts);
-        Ok(self.work(run, call, tool, key, meaning))
+        let parts = KeyParts { namespace, scope, tool: &tool.spec.name, context: &context, identity, again: times };
+        let work = self.work(run, call, tool, (base_key(&parts), times), &meaning);
+        let before = match times {
+            0 => None,
+            _ => {
+                let key = base_key(&KeyParts { again: times - 1, ..parts });
+                let (context, executed) = (context.clone(), meaning.executed.clone());
+                let before = self.work(run, call, tool, (key, times - 1), &meaning);
+                Some(Arc::new(Work { context, executed, ..before }))
+            }
+        };
+        Ok(Work { before, context, executed: meaning.executed, ..work })
     }
 
-    fn work(&self, run: &Run, call: &Call, tool: &Arc<Guarded>, key: BaseKey, meaning: Normalised) -> Work {
-        let leaf = |leaf: crate::canonical::LeafText<'_>| Leaf {
-            pointer: leaf.pointer.to_owned(),
-            digest: key.leaf(leaf.pointer, leaf.value),
-        };
+    fn work(
+        &self,
+        run: &Run,
+        call: &Call,
+        tool: &Arc<Guarded>,
+        (key, times): (BaseKey, u32),
+        meaning: &Normalised,
+    ) -> Work {
+        let leaf =
+            |leaf: LeafText<'_>| Leaf { pointer: leaf.pointer.to_owned(), digest: key.leaf(leaf.pointer, leaf.value) };
         Work {
             tool: Arc::clone(tool),
             run: Arc::clone(run.state()),
@@ -310,17 +332,142 @@ impl Registry {
                 looked_up: false,
             },
             leaves: meaning.leaves.iter().filter(|leaf| leaf.pointer.len() <= MAX_POINTER).map(leaf).collect(),
-            executed: meaning.executed,
+            executed: String::new(),
+            context: Vec::new(),
+            times,
             plan: None,
-            counts_completions: self.counts_completions,
+            part: self.part(tool, &run.state().id, meaning),
+            before: None,
+            is_pinned: false,
             #[cfg(feature = "testing")]
             tag: call.tag,
         }
     }
 
+    /// What a call of `tool` has to do with reopening.
+    fn part(&self, tool: &Guarded, run: &str, meaning: &Normalised) -> Part {
+        let reopens = self.reopens.contains(&tool.spec.name);
+        let counts = reopens || !tool.policy.reopened_by.is_empty();
+        if !counts {
+            return Part::default();
+        }
+        let placed = |leaf: LeafText<'_>| PlacedValue {
+            pointer: leaf.pointer.to_owned(),
+            value: value_of(run, &String::from_utf8_lossy(leaf.value)),
+        };
+        let common = |by: &Reopener| match self.tools.get(&by.tool) {
+            Some(other) => common_identity(&tool.shape, &other.shape),
+            None => Vec::new(),
+        };
+        let reopened_by = tool.policy.reopened_by.iter();
+        let reopened_by =
+            reopened_by.map(|by| Reopens { tool: by.tool.clone(), common: common(by), when: by.when.clone() });
+        let reopened_by = reopened_by.collect();
+        Part { counts, reopens, values: meaning.leaves.iter().map(placed).collect(), reopened_by }
+    }
+
     fn no_such_tool(&self, name: &str) -> String {
         format!("there is no tool {name:?}. The tools are: {}.", self.order.join(", "))
     }
+}
+
+/// The key of a call that was refused before it had one.
+const NO_KEY: BaseKey = BaseKey::from_bytes([0; 32]);
+
+/// Gives the calls of a turn that was recorded before the keys that it was recorded with: a second delivery of the same
+/// text is the same call, whatever the tool's schema says by now.
+fn pin(calls: &[Call], works: &mut [Result<Work, String>], plan: &Plan) {
+    let mut recorded = plan.calls();
+    for (call, work) in calls.iter().zip(works) {
+        let raw = raw_digest(call);
+        let is_it = |entry: &ManifestCall| entry.tool == call.tool && entry.raw == raw && entry.key != NO_KEY;
+        let Some(at) = recorded.iter().position(is_it) else { continue };
+        let entry = recorded.remove(at);
+        let Ok(work) = work else { continue };
+        work.is_pinned = true;
+        if entry.key != work.key || entry.fingerprint != work.asked.fingerprint {
+            work.key = entry.key;
+            work.asked.fingerprint = entry.fingerprint;
+            work.leaves.clear();
+            work.before = None;
+        }
+    }
+}
+
+fn raw_digest(call: &Call) -> Digest {
+    digest("toolonce raw arguments", call.arguments.as_bytes())
+}
+
+/// Gives each call its position among the equal ones of its message. A call that asks for more of the same may turn out
+/// to be about the call before it, where it stands behind those that ask for that.
+fn number(works: &mut [Result<Work, String>]) {
+    let mut counts: HashMap<BaseKey, u32> = HashMap::new();
+    let mut next = |key: BaseKey| {
+        let count = counts.entry(key).or_default();
+        *count += 1;
+        *count - 1
+    };
+    for work in works.iter_mut().flatten() {
+        work.asked.nth = Some(next(work.key));
+    }
+    for work in works.iter_mut().flatten() {
+        if let Some(before) = work.before.as_mut().and_then(Arc::get_mut) {
+            before.asked.nth = Some(next(before.key));
+        }
+    }
+}
+
+/// Takes out the argument by which the model asks for the same again.
+fn times(arguments: &mut Arguments<'_>, name: &str) -> Result<u32, String> {
+    let times = match arguments.remove(name) {
+        None | Some(Node::Null) => Some(0),
+        Some(Node::Number(number)) => number.as_str().parse().ok().filter(|times| *times <= MOST_TIMES),
+        Some(_) => None,
+    };
+    times.ok_or_else(|| {
+        format!("{name:?} is a whole number from 0 to {MOST_TIMES}: how often the same was done before.")
+    })
+}
+
+/// A name for the argument that the tool has no use for.
+fn free_name(schema: &Value) -> String {
+    let taken = schema["properties"].get("again").is_some();
+    if taken { "toolonce_again" } else { "again" }.to_owned()
+}
+
+/// Shows the model the argument by which it may ask for the same again.
+fn offer_again(parameters: &mut Value, name: &str) {
+    let description = "Only if the user wants the very same thing done once more although it was done before: 1 for the \
+                       second time, 2 for the third. Leave it out otherwise, above all when retrying.";
+    let parameter =
+        serde_json::json!({"type": "integer", "minimum": 1, "maximum": MOST_TIMES, "description": description});
+    let Some(parameters) = parameters.as_object_mut() else { return };
+    let properties = parameters.entry("properties").or_insert_with(|| Value::Object(serde_json::Map::new()));
+    if let Some(properties) = properties.as_object_mut() {
+        properties.insert(name.to_owned(), parameter);
+    }
+}
+
+/// What happens to calls of a tool that look alike.
+fn look_alike(policy: &Policy, shape: &Shape) -> LookAlike {
+    let default = match policy.effect().is_write() && !shape.has_identity_hint() {
+        true => LookAlike::Ask,
+        false => LookAlike::Off,
+    };
+    policy.advanced.look_alike.unwrap_or(default)
+}
+
+/// What a tool's keys depend on beside its calls.
+fn contract(name: &str, policy: &Policy, shape: &Shape) -> Digest {
+    let mut context = policy.advanced.context.clone();
+    context.sort();
+    digest("toolonce contract", format!("{name:?} {:?} {context:?} {:?}", policy.scope, shape.contract()).as_bytes())
+}
+
+/// Places that both tools name as identity.
+fn common_identity(one: &Shape, other: &Shape) -> Vec<String> {
+    let both = one.identity_hints().iter().filter(|hint| other.identity_hints().contains(hint));
+    both.filter(|hint| !hint.contains('*')).cloned().collect()
 }
 
 /// A call id as it goes into a record: every place keeps one, so an endless one is known by its digest.
@@ -393,7 +540,6 @@ fn context_of(policy: &Policy, call: &Call) -> Result<Vec<(String, String)>, Str
 
 /// Why a policy doesn't fit its tool.
 fn objection(tool: &AnyTool, shape: &Shape) -> Option<String> {
-    use crate::policy::Effect;
     let policy = &tool.policy;
     if policy.in_doubt == InDoubt::Reconcile && tool.body.look_up.is_none() {
         return Some(
@@ -414,7 +560,16 @@ fn objection(tool: &AnyTool, shape: &Shape) -> Option<String> {
     if policy.advanced.context.iter().any(String::is_empty) {
         return Some("a context value has no name".into());
     }
-    if policy.reopened_by.contains(&tool.name) {
+    if policy.again && !(policy.effect().is_write() && policy.repeats() != Repeat::Each) {
+        return Some("`again` is for write tools whose repeats aren't new wishes by themselves".into());
+    }
+    if policy.effect() == Effect::ReadOnly && policy.approval == Approval::First {
+        return Some("it only reads: there is nothing to approve".into());
+    }
+    if policy.advanced.look_alike.is_some_and(|look| look != LookAlike::Off) && !policy.effect().is_write() {
+        return Some("only write tools are watched for look-alikes".into());
+    }
+    if policy.reopened_by.iter().any(|by| by.tool == tool.name) {
         return Some("it can't be reopened by itself: Repeat::Each makes every call of a later turn a new one".into());
     }
     if policy.effect().is_write() && policy.repeat.is_none() && shape.identifies() == Identifies::Never {

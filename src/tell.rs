@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::Millis;
 use crate::protocol::decide::Mark;
-use crate::protocol::record::{Failure, FailureClass};
+use crate::protocol::record::{Failure, FailureClass, Reason};
 
 /// How an answer came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +33,10 @@ pub enum ReplyKind {
     Unrecorded = 9,
     /// The turn was recorded with other calls.
     Diverged = 10,
+    /// Nothing was done: a human has to permit it.
+    AwaitingApproval = 11,
+    /// Nothing was done: a human refused it.
+    Denied = 12,
 }
 
 impl ReplyKind {
@@ -50,6 +54,8 @@ impl ReplyKind {
             Self::Stopped => "stopped",
             Self::Unrecorded => "unrecorded",
             Self::Diverged => "diverged",
+            Self::AwaitingApproval => "awaiting_approval",
+            Self::Denied => "denied",
         }
     }
 
@@ -66,6 +72,8 @@ impl ReplyKind {
             Self::Stopped,
             Self::Unrecorded,
             Self::Diverged,
+            Self::AwaitingApproval,
+            Self::Denied,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }
@@ -94,8 +102,48 @@ fn ago(at: Millis, now: Millis) -> String {
     format!("{count} {unit} ago")
 }
 
-/// The sentence that marks an outcome as another call's; `None` for the place that it belongs to.
-pub(crate) fn mark(mark: Mark, done_at: Millis, now: Millis) -> Option<String> {
+/// How the model can ask for the same thing once more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ask<'a> {
+    /// By an argument of this name and value.
+    Argument(&'a str, u32),
+    /// By calling again: a human decides.
+    Human,
+    /// By saying what is different.
+    Words,
+}
+
+impl Ask<'_> {
+    fn sentence(self) -> String {
+        match self {
+            Self::Argument(name, n) => {
+                format!("If it is really wanted once more, call again with the argument {name:?} set to {n}.")
+            }
+            Self::Human => {
+                "If it is really wanted once more, call again in a later message: a person will be asked.".to_owned()
+            }
+            Self::Words => {
+                "If it is really wanted a second time, change the arguments so that they say what is different \
+                            about it, or ask the user."
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// The sentence that marks an outcome as another call's; `None` for the place that it belongs to. `since` is how often the
+/// tool did something else after that, and when last.
+pub(crate) fn mark(
+    mark: Mark,
+    done_at: Millis,
+    now: Millis,
+    ask: Ask<'_>,
+    since: Option<(usize, Millis)>,
+) -> Option<String> {
+    let since = since.map_or_else(String::new, |(count, at)| {
+        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+        format!(" Since then this tool did something else {times}, last {}.", self::ago(at, now))
+    });
     let ago = ago(done_at, now);
     match mark {
         Mark::Own => None,
@@ -104,8 +152,8 @@ pub(crate) fn mark(mark: Mark, done_at: Millis, now: Millis) -> Option<String> {
              not twice. If it is really wanted twice, ask for it again in words that make the second one different."
         )),
         Mark::Earlier => Some(format!(
-            "This is the stored result of an equal call, done {ago}. It was not done again. If it is really wanted a \
-             second time, change the arguments so that they say what is different about it, or ask the user."
+            "This is the stored result of an equal call, done {ago}. It was not done again.{since} {}",
+            ask.sentence()
         )),
         Mark::Drifted => Some(format!(
             "This is the stored result of an earlier call for the same target, done {ago}, whose other arguments were \
@@ -184,6 +232,39 @@ pub(crate) fn misfit(error: &str) -> String {
 
 pub(crate) fn refused(why: &str) -> String {
     status(ReplyKind::Refused, &format!("Nothing was done: {why}"))
+}
+
+pub(crate) fn awaiting_approval(reference: &str, reason: &Reason) -> String {
+    let why = match reason {
+        Reason::First => String::new(),
+        Reason::Repeat => " The same was done before in this run, and doing it again needs a person's word.".to_owned(),
+        Reason::LookAlike { of } => format!(
+            " It looks like another call that isn't finished, or whose result was not seen (reference {of}). If this one \
+             is a repetition of that one, make that call again with its own arguments instead."
+        ),
+    };
+    let message = format!(
+        "Nothing was done yet: a person has to approve this call.{why} Calling again with the same arguments is safe: it \
+         is done once it is approved. With other arguments it needs an approval of its own. Tell the user that it waits \
+         for approval, and don't try to reach the same by other means."
+    );
+    json!({"status": ReplyKind::AwaitingApproval.name(), "message": message, "reference": reference}).to_string()
+}
+
+pub(crate) fn denied(why: &str) -> String {
+    let reason = if why.is_empty() { String::new() } else { format!(" Their reason: {why}") };
+    let message = format!(
+        "Nothing was done: a person refused this call.{reason} Calling again with the same arguments gets the same answer. \
+         Go on without it, or ask the user."
+    );
+    status(ReplyKind::Denied, &message)
+}
+
+/// Why a write is refused whose tool's key rules changed since its run began.
+pub(crate) fn changed_contract() -> String {
+    "the program was changed since this run began, so that it can't tell any more whether this was done before in it. The \
+     answers that are recorded stay. Tell the user: the work has to go on in a new run, or with the program as it was."
+        .to_owned()
 }
 
 pub(crate) fn diverged() -> String {

@@ -77,6 +77,13 @@ impl<'a> Arguments<'a> {
         Some(&members[at].1)
     }
 
+    /// Takes out the argument of this name.
+    pub(crate) fn remove(&mut self, name: &str) -> Option<Node<'a>> {
+        let Node::Object(members) = &mut self.root else { return None };
+        let at = members.binary_search_by(|(found, _)| utf16_order(found, name)).ok()?;
+        Some(members.remove(at).1)
+    }
+
     /// Refuses arguments with an integer that a typed tool can't get unrounded: outside `i64` and `u64`, and not
     /// the shortest text of a double either (6.02e23 is). Tools that take the raw text need no such check.
     ///

@@ -82,6 +82,25 @@ impl Hints {
         }
     }
 
+    /// The hints as words, always in the same order.
+    pub(super) fn words(self) -> String {
+        let mode = self.mode.map(|mode| match mode {
+            Mode::Identity => "identity",
+            Mode::Content => "content",
+            Mode::Ignore => "ignore",
+        });
+        let TextRules { trim, casefold, nfc } = self.text;
+        let flags = [
+            (self.set, "set"),
+            (trim, "trim"),
+            (casefold, "casefold"),
+            (nfc, "nfc"),
+            (self.null_is_absent, "null-is-absent"),
+        ];
+        let flags = flags.into_iter().filter(|(is_on, _)| *is_on).map(|(_, word)| word);
+        mode.into_iter().chain(flags).collect::<Vec<_>>().join(" ")
+    }
+
     /// These hints and those of a schema further away: the nearer selection wins, everything else adds up.
     pub(super) fn and(self, further: Self) -> Self {
         Self {

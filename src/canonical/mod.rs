@@ -79,6 +79,7 @@ mod reader;
 mod scan;
 mod schema;
 mod shape;
+mod skeleton;
 mod validate;
 mod writer;
 

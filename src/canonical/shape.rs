@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::hints::{Mode, TextRules};
+use super::hints::{Hints, Mode, TextRules};
 use super::lint::Volatility;
 use super::schema::{Document, Hinted};
 use super::validate::Rules;
@@ -26,6 +26,8 @@ pub struct Shape {
     /// Whether what is hashed can differ from what is executed.
     pub(super) is_rewritten: bool,
     identifies: Identifies,
+    /// What keys depend on beside the arguments: each hint with its place.
+    contract: String,
 }
 
 /// Whether a call's arguments say which thing the call is about.
@@ -130,6 +132,7 @@ impl Shape {
         let has_default = places.iter().flat_map(|place| &place.properties).any(|property| property.default.is_some());
         let mut shape = Self {
             identity: identity_pointers(&hinted),
+            contract: contract(&hinted),
             is_split: has_identity || hinted.iter().any(|place| place.hints.mode == Some(Mode::Content)),
             is_rewritten: has_default || !hinted.is_empty(),
             identifies: identifies(&places[ROOT], &places, has_identity),
@@ -147,6 +150,12 @@ impl Shape {
     /// Where the hint `identity` stands, as JSON pointers into the arguments, `*` for any item or member.
     pub fn identity_hints(&self) -> &[String] {
         &self.identity
+    }
+
+    /// All hints with their places, one a line: what the keys of this shape depend on beside the arguments. Equal for two
+    /// schemas that are written differently but hint the same.
+    pub fn contract(&self) -> &str {
+        &self.contract
     }
 
     /// Whether arguments of this shape say which thing a call is about.
@@ -207,6 +216,15 @@ fn identity_pointers(hinted: &[Hinted<'_>]) -> Vec<String> {
     pointers.sort();
     pointers.dedup();
     pointers
+}
+
+fn contract(hinted: &[Hinted<'_>]) -> String {
+    let hinted = hinted.iter().filter(|place| place.hints != Hints::default());
+    let line = |place: &Hinted<'_>| format!("{} {}", argument_pointer(&place.pointer), place.hints.words());
+    let mut lines: Vec<String> = hinted.map(line).collect();
+    lines.sort();
+    lines.dedup();
+    lines.join("\n")
 }
 
 fn argument_pointer(schema_pointer: &str) -> String {

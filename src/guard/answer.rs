@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use super::Inner;
 use super::attempt::Ending;
 use super::path::{Drive, Step};
+use super::permission::Awaited;
 use super::records::Known;
 use super::work::Work;
 use crate::Millis;
@@ -34,6 +35,12 @@ pub(crate) enum Told {
     Running,
     /// It may have happened.
     InDoubt,
+    /// A human has to permit it.
+    Awaiting(Awaited),
+    /// A human refused it.
+    Denied {
+        why: String,
+    },
     Conflict {
         fields: Vec<String>,
         stored: Option<ResultText>,
@@ -68,6 +75,10 @@ pub(crate) struct Spot {
     pub(crate) doubt: bool,
     /// Whether anything was claimed or found for it.
     pub(crate) found: bool,
+    /// The permission that it waits for.
+    pub(crate) awaited: Option<Awaited>,
+    /// The call whose state is the answer, if it is another one than was asked.
+    pub(crate) work: Option<Arc<Work>>,
 }
 
 /// Shared between a call's task and its caller.

@@ -8,12 +8,13 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::Inner;
 use super::records::{Along, Known, Put, Records, downstream};
+use super::rows::{Reopening, Row};
 use super::work::Work;
 use crate::Millis;
 use crate::key::{BaseKey, DownstreamKey, digest};
 use crate::policy::{Effect, InDoubt, KeyWindow};
-use crate::protocol::apply::{End, Event, NewClaim, Over, Refused, apply, millis};
-use crate::protocol::decide::{Decision, Place};
+use crate::protocol::apply::{Answer, End, Event, NewClaim, Refused, apply, millis};
+use crate::protocol::decide::{Act, Decision, Place};
 use crate::protocol::history::History;
 use crate::protocol::notes::{Note, note};
 use crate::protocol::record::{About, Base, Body, Failure, FailureClass, Fence, Record};
@@ -124,9 +125,9 @@ impl Inner {
         work: &Arc<Work>,
         known: &Known,
         decision: &Decision,
-        over: Over,
-        kept: bool,
+        along: Along,
     ) -> Result<Claimed, crate::Error> {
+        let Act::Attempt { over, kept, permitted, .. } = decision.act else { return Ok(Claimed::Moved) };
         let record = known.base.occurrences.get(decision.occurrence);
         let kept = record.and_then(|record| record.kept_arguments.clone()).filter(|_| kept);
         let text = kept.clone().unwrap_or_else(|| work.executed.clone());
@@ -141,6 +142,8 @@ impl Inner {
             attempt_deadline: work.tool.limits.attempt_deadline,
             window: window(work),
             over,
+            permission: permitted.then(|| work.asked.asker()),
+            strictness: work.tool.policy.effect().into(),
             fingerprint: work.asked.fingerprint,
             executed: digest("toolonce executed", text.as_bytes()),
             kept_arguments: keeps_arguments(work, &text).then_some(text),
@@ -157,7 +160,10 @@ impl Inner {
         let durability = claim_durability(work, &next, decision.occurrence);
         let claim = next.occurrences[decision.occurrence].claim.as_ref();
         let (fence, deadline) = claim.map_or((Fence::default(), at), |claim| (claim.fence, claim.deadline));
-        match self.put_claim(work, known, next.clone(), durability).await {
+        match self.put_of_turn(work, known, next.clone(), along, (durability, Purpose::Claim)).await {
+            Ok(true) if work.tool.policy.effect().is_write() && !work.is_pinned => {
+                work.run.bind(work.name(), work.tool.contract);
+            }
             Ok(true) => {}
             Ok(false) => return Ok(Claimed::Moved),
             Err(error) => {
@@ -169,21 +175,26 @@ impl Inner {
         Ok(Claimed::Yes(Claim { occurrence: decision.occurrence, fence, at, deadline, downstream, job }))
     }
 
-    async fn put_claim(
+    /// Puts `next` in the present epoch of its run, and the turn's manifest with it. Whether it is in; if not, something
+    /// moved.
+    pub(super) async fn put_of_turn(
         &self,
         work: &Work,
         known: &Known,
         next: Base,
-        durability: Durability,
+        beside: Along,
+        (durability, purpose): (Durability, Purpose),
     ) -> Result<bool, crate::Error> {
         let mut along = Along::default();
-        // Changes only when the run is resumed: a claim of an older epoch can't pass.
+        // Changes only when the run is resumed: what an older epoch wants can't pass.
         along.checks.push((work.run.row_key(), Some(work.present()?.row)));
         if let Some(plan) = &work.plan {
             plan.join(&mut along);
         }
+        along.checks.extend(beside.checks);
+        along.puts.extend(beside.puts);
         let prefix = work.run.prefix;
-        match self.records.put(prefix, &work.key, known, next, along, durability, Purpose::Claim).await? {
+        match self.records.put(prefix, &work.key, known, next, along, durability, purpose).await? {
             Put::Done { .. } => {
                 if let Some(plan) = &work.plan {
                     plan.recorded();
@@ -192,9 +203,8 @@ impl Inner {
             }
             Put::Moved(existing) => {
                 work.run.refresh(existing.first().cloned().flatten(), None)?;
-                if let (Some(plan), Some(stored)) = (&work.plan, existing.get(1)) {
-                    let stored = stored.as_ref().map(|stored| stored.version);
-                    plan.met(&**self.records.store(), stored).await?;
+                if let Some(plan) = &work.plan {
+                    plan.met(&**self.records.store()).await?;
                 }
                 Ok(false)
             }
@@ -380,6 +390,9 @@ impl Inner {
                     if let Some(log) = log {
                         work.run.wrote_log(log, version);
                     }
+                    if is_success(&event) && work.tool.policy.effect().is_write() {
+                        work.run.did(work.name(), (work.key, occurrence), self.now.get());
+                    }
                     return Ok(Ok(()));
                 }
                 Put::Moved(existing) => {
@@ -397,19 +410,21 @@ impl Inner {
         event: &mut Event,
         along: &mut Along,
     ) -> Result<Option<super::rows::RunLog>, StoreError> {
-        use super::rows::Row;
-        use crate::protocol::apply::Answer;
         let order = match event {
             Event::Ended { end: End::Success { order, .. }, .. } => order,
             Event::Answered { answer: Answer::Happened { order, .. }, .. } => order,
             _ => return Ok(None),
         };
-        if !work.counts_completions {
+        if !work.part.counts {
             return Ok(None);
         }
         let now = work.run.now();
         let mut log = now.log;
         *order = log.complete(work.name());
+        if work.part.reopens {
+            let row = Reopening { tool: work.name().to_owned(), values: work.part.values.clone() };
+            along.puts.push((work.run.prefix.reopening(&work.run.id, *order), row.to_bytes()));
+        }
         along.checks.push((work.run.log_key(), now.log_version));
         along.puts.push((work.run.log_key(), log.to_bytes()));
         Ok(Some(log))
@@ -428,6 +443,13 @@ impl Inner {
             tracing::error!(tool = work.name(), run = %work.asked.run, "incident: a write was executed twice");
         }
     }
+}
+
+fn is_success(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Ended { end: End::Success { .. }, .. } | Event::Answered { answer: Answer::Happened { .. }, .. }
+    )
 }
 
 fn corrupt(error: crate::Error) -> StoreError {
@@ -460,6 +482,11 @@ fn keeps_arguments(work: &Work, text: &str) -> bool {
     let policy = &work.tool.policy;
     let wanted = matches!(policy.effect(), Effect::Keyed(_)) || policy.in_doubt == InDoubt::Reconcile;
     wanted && text.len() <= KEPT_ARGUMENTS
+}
+
+/// The arguments of a call that waits for permission, for the human who decides.
+pub(super) fn shown_arguments(work: &Work) -> Option<String> {
+    (work.executed.len() <= KEPT_ARGUMENTS).then(|| work.executed.clone())
 }
 
 /// A claim whose loss in a crash can't lead to a second effect needs no sync of its own. That of a keyed tool can, even

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::Inner;
 use super::answer::{Answer, ResultText, Spot, Told};
-use super::work::Work;
+use super::work::{MOST_TIMES, Work};
+use crate::Millis;
 use crate::policy::Repeat;
 use crate::protocol::decide::Mark;
 use crate::protocol::history::History;
@@ -46,12 +47,14 @@ struct Draft {
     outcome: Option<Outcome>,
     given: Option<Given>,
     fields: Vec<String>,
+    /// What it is called by, if that isn't the record's reference.
+    reference: Option<String>,
 }
 
 impl Draft {
     fn status(kind: ReplyKind, message: String) -> Self {
         let given = Given::Status { kind: kind as u8, text: message.clone() };
-        Self { kind, marked: false, message, outcome: None, given: Some(given), fields: Vec::new() }
+        Self { kind, marked: false, message, outcome: None, given: Some(given), fields: Vec::new(), reference: None }
     }
 
     /// An answer that leaves no trace at its place.
@@ -73,6 +76,8 @@ impl Inner {
     /// Turns an answer into a reply. Called when the caller takes it: what is noted here is visible at once.
     pub(crate) fn finish(self: &Arc<Self>, work: &Arc<Work>, call_id: &str, answer: Answer) -> Reply {
         let Answer { told, spot } = answer;
+        let asked = work;
+        let work = spot.work.as_ref().unwrap_or(asked);
         let draft = self.draft(work, &spot, told);
         let place = spot.place.and_then(|place| work.place(place.nth));
         let carries = draft.outcome.is_some() && draft.kind != ReplyKind::Conflict;
@@ -96,7 +101,7 @@ impl Inner {
             id: call_id.to_owned(),
             message: draft.message,
             outcome: draft.outcome,
-            reference: spot.downstream.as_ref().map(crate::key::DownstreamKey::reference),
+            reference: draft.reference.or_else(|| spot.downstream.as_ref().map(crate::key::DownstreamKey::reference)),
             fields: draft.fields,
             downstream: spot.downstream,
             delivery,
@@ -114,7 +119,7 @@ impl Inner {
         if !spot.found {
             return;
         }
-        if carries && place.is_none() && work.tool.policy.repeats() == Repeat::Each {
+        if carries && place.is_none() && work.tool.policy.counts_taken() {
             self.bodies.take(work.key, spot.occurrence, true);
         }
         let replay = draft.marked && matches!(draft.kind, ReplyKind::Replayed | ReplyKind::Stopped);
@@ -138,7 +143,7 @@ impl Inner {
             Told::Outcome { kind, mark, at, replays, text } => {
                 let stop = kind == ReplyKind::Replayed && mark != Mark::Own && replays + 1 >= self.settings.replay_stop;
                 let kind = if stop { ReplyKind::Stopped } else { kind };
-                with_outcome(kind, tell::mark(mark, at, now), stop, &text)
+                with_outcome(kind, self.mark(work, spot, mark, (at, now)), stop, &text)
             }
             Told::Again(given, text) => again(given, text),
             Told::Failed(failure) => Draft {
@@ -150,6 +155,11 @@ impl Inner {
                 let reference = spot.downstream.as_ref().map(crate::key::DownstreamKey::reference);
                 Draft::status(ReplyKind::InDoubt, tell::in_doubt(reference.as_deref().unwrap_or_default()))
             }
+            Told::Awaiting(awaited) => {
+                let message = tell::awaiting_approval(&awaited.reference, &awaited.reason);
+                Draft { reference: Some(awaited.reference), ..Draft::unnoted(ReplyKind::AwaitingApproval, message) }
+            }
+            Told::Denied { why } => Draft::unnoted(ReplyKind::Denied, tell::denied(&why)),
             Told::Conflict { fields, stored } => {
                 let message = tell::conflict(&fields, stored.as_ref().map(|text| text.text.as_str()));
                 let outcome = stored.as_ref().map(outcome);
@@ -161,6 +171,18 @@ impl Inner {
                 Draft::unnoted(ReplyKind::Diverged, tell::diverged())
             }
         }
+    }
+
+    /// The sentence that marks an outcome, with how to ask again and what else the tool did since.
+    fn mark(&self, work: &Work, spot: &Spot, mark: Mark, (at, now): (Millis, Millis)) -> Option<String> {
+        let again = work.tool.again.as_deref().map(|name| (name, work.times + 1)).filter(|(_, n)| *n <= MOST_TIMES);
+        let ask = match again {
+            Some((name, n)) => tell::Ask::Argument(name, n),
+            None if work.tool.policy.repeats() == Repeat::Ask => tell::Ask::Human,
+            None => tell::Ask::Words,
+        };
+        let since = work.run.did_since(work.name(), (work.key, spot.occurrence), at);
+        tell::mark(mark, at, now, ask, since)
     }
 
     /// Notes something on a record of this call: at once for this process, soon for the store.
@@ -189,6 +211,7 @@ fn with_outcome(kind: ReplyKind, mark: Option<String>, stop: bool, text: &Result
         outcome: Some(outcome(text)),
         given: (kind != ReplyKind::Unrecorded).then_some(Given::Outcome { mark, stop }),
         fields: Vec::new(),
+        reference: None,
     }
 }
 

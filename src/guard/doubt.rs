@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::answer::{ResultText, Told};
 use super::attempt::{self, bounded};
 use super::records::{Along, Known, Put, Records, downstream, unpack};
-use super::rows::{Prefix, Row, RunLog};
+use super::reopen::values_of;
+use super::rows::{Prefix, Reopening, Row, RunLog};
 use super::work::Work;
 use super::{Guard, Inner};
 use crate::Millis;
@@ -78,7 +79,8 @@ impl Guard {
             let (key, occurrence, known) = self.inner.find(self.prefix, reference).await?;
             let record = &known.base.occurrences[occurrence];
             let mut along = Along::default();
-            let log = self.inner.place_in_run(self.prefix, &known.base, &resolution, &mut along).await?;
+            let about = (&*known.base, record.kept_arguments.as_deref());
+            let log = self.inner.place_in_run(self.prefix, about, &resolution, &mut along).await?;
             let order = log.as_ref().map_or(0, |log| log.completions);
             let tool = known.base.about.tool.as_str();
             let answer = self.answer_of((&key, tool), (occurrence, record), &resolution, order, &mut along)?;
@@ -151,7 +153,7 @@ fn in_doubt_call(inner: &Inner, key: &BaseKey, base: &Base, occurrence: usize, r
 
 impl Inner {
     /// The records with attempts whose end isn't known.
-    async fn open_records(&self, prefix: Prefix) -> Result<Vec<(BaseKey, Known)>, Error> {
+    pub(super) async fn open_records(&self, prefix: Prefix) -> Result<Vec<(BaseKey, Known)>, Error> {
         let (mut records, mut from) = (Vec::new(), None);
         let start = prefix.all_open();
         loop {
@@ -173,7 +175,7 @@ impl Inner {
     async fn place_in_run(
         &self,
         prefix: Prefix,
-        base: &Base,
+        (base, arguments): (&Base, Option<&str>),
         resolution: &Resolution,
         along: &mut Along,
     ) -> Result<Option<RunLog>, Error> {
@@ -186,7 +188,11 @@ impl Inner {
             Some(stored) => RunLog::from_bytes(&stored.value).map_err(|error| Error::corrupt("a run's log", error))?,
             None => RunLog::default(),
         };
-        log.complete(&base.about.tool);
+        let order = log.complete(&base.about.tool);
+        // What it was about is known only where the arguments were kept: else it reopens what any completion reopens.
+        let values = arguments.map_or_else(Vec::new, |text| values_of(&base.about.run, text));
+        let row = Reopening { tool: base.about.tool.clone(), values };
+        along.puts.push((prefix.reopening(&base.about.run, order), row.to_bytes()));
         along.checks.push((key.clone(), stored.map(|stored| stored.version)));
         along.puts.push((key, log.to_bytes()));
         Ok(Some(log))

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::long;
 use super::records::Along;
-use super::rows::{Manifest, Row};
+use super::rows::{Manifest, ManifestCall, Row};
 use super::runs::RunState;
 use crate::error::Error;
 use crate::key::BaseKey;
@@ -44,6 +44,14 @@ impl Plan {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The calls of the turn, if it was recorded before.
+    pub(crate) fn calls(&self) -> Vec<ManifestCall> {
+        match self.state() {
+            State::New(..) => Vec::new(),
+            State::Recorded(manifest) => manifest.calls.clone(),
+        }
+    }
+
     /// Whether the `nth` equal call with this key is one of the turn's.
     pub(crate) fn has(&self, key: &BaseKey, nth: u32) -> bool {
         match self.state() {
@@ -71,13 +79,12 @@ impl Plan {
         }
     }
 
-    /// A batch with the manifest was refused: this is what the store has in its place.
-    pub(crate) async fn met(&self, store: &dyn Store, stored: Option<Version>) -> Result<(), Error> {
+    /// A batch with the manifest was refused: another one may be in its place.
+    pub(crate) async fn met(&self, store: &dyn Store) -> Result<(), Error> {
         let State::New(_, over) = self.state() else { return Ok(()) };
-        if stored == over {
-            return Ok(());
-        }
-        if let Some((_, row)) = long::get(store, &self.key).await? {
+        if let Some((version, row)) = long::get(store, &self.key).await?
+            && Some(version) != over
+        {
             let recorded = State::Recorded(Arc::new(read(&row)?));
             *self.state.lock().unwrap_or_else(PoisonError::into_inner) = recorded;
         }

@@ -6,6 +6,7 @@
 
 mod answer;
 mod attempt;
+mod contract;
 mod deliver;
 mod doubt;
 mod flight;
@@ -13,11 +14,14 @@ mod here;
 mod ladder;
 mod lease;
 pub(crate) mod long;
+mod look_alike;
 mod manifest;
 mod now;
 mod path;
+mod permission;
 mod read;
 mod records;
+mod reopen;
 mod rows;
 mod runs;
 mod sole;
@@ -39,11 +43,13 @@ pub(crate) use self::attempt::AttemptState;
 pub(crate) use self::deliver::Delivery;
 pub use self::doubt::{InDoubtCall, Resolution};
 pub(crate) use self::manifest::Plan;
-use self::path::Drive;
+use self::path::{Beside, Drive};
+pub use self::permission::ApprovalRequest;
 use self::records::Records;
-pub(crate) use self::rows::{Manifest, ManifestCall, Prefix, Row, RunLog, StepRow};
+pub(crate) use self::reopen::{Part, Reopens, value_of};
+pub(crate) use self::rows::{Manifest, ManifestCall, PlacedValue, Prefix, Row, RunLog, StepRow};
 pub(crate) use self::runs::RunState;
-pub(crate) use self::work::{Guarded, Work};
+pub(crate) use self::work::{Guarded, MOST_TIMES, Work};
 use crate::canonical::Limits;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
@@ -444,8 +450,12 @@ impl Inner {
         if !self.lease.is_alone() || self.unrecorded.has(&work.key) {
             return None;
         }
+        let bound = !work.tool.policy.effect().is_write() || work.run.contract(work.name()) == Some(work.tool.contract);
+        if !bound || work.before.is_some() || !work.part.reopened_by.is_empty() {
+            return None;
+        }
         let known = self.records.at_hand(&work.key)?;
-        let decision = self.decide(work, &known.base, false).ok()?;
+        let decision = self.decide(work, &known.base, Beside::default()).ok()?;
         if work.has_diverged() {
             return None;
         }
@@ -473,9 +483,8 @@ impl Inner {
             occurrence: decision.occurrence,
             place: decision.place,
             downstream: Some(records::downstream(&work.key, &known.base, decision.occurrence)),
-            since: None,
-            doubt: false,
             found: true,
+            ..Spot::default()
         };
         Some(Answer { told, spot })
     }
@@ -526,7 +535,11 @@ fn snapshot(spot: &Mutex<Spot>) -> Spot {
 
 fn out_of_patience(spot: &Mutex<Spot>) -> Answer {
     let spot = snapshot(spot);
-    let told = if spot.doubt { Told::InDoubt } else { Told::Running };
+    let told = match &spot.awaited {
+        Some(awaited) => Told::Awaiting(awaited.clone()),
+        None if spot.doubt => Told::InDoubt,
+        None => Told::Running,
+    };
     Answer { told, spot }
 }
 

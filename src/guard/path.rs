@@ -8,16 +8,19 @@ use tokio::sync::oneshot;
 use super::Inner;
 use super::answer::{Answer, SharedSpot, Told, Turnstile, unrecorded};
 use super::attempt::Claimed;
+use super::contract::{self, Contract};
 use super::flight::{FlightEnd, Follower, Leader};
-use super::records::{Known, downstream};
+use super::look_alike;
+use super::records::{Along, Known, downstream};
 use super::work::Work;
 use crate::Millis;
 use crate::error::{Error, ErrorKind};
-use crate::policy::Effect;
+use crate::policy::{Effect, LookAlike};
 use crate::protocol::apply::{End, Event};
-use crate::protocol::decide::{Act, Decision, Facts, Mark, decide};
+use crate::protocol::decide::{Act, Asked, Before, Decision, Facts, Mark, before as before_of, decide};
 use crate::protocol::notes::Note;
 use crate::protocol::record::{Base, Failure, FailureClass, Fence, Given, Record, View, view};
+use crate::store::{Key, Version};
 use crate::tell::{self, ReplyKind};
 
 /// The task of one call.
@@ -38,6 +41,8 @@ pub(crate) struct Drive {
     /// The attempt that this call joined: it starts none of its own.
     pub(super) joined: Option<Fence>,
     pub(super) fresh: bool,
+    /// The call before this one as it was when it was found to be settled, if the model asks for the same again.
+    pub(super) settled_before: Option<(Key, Option<Version>)>,
 }
 
 /// What one round of the path came to.
@@ -61,6 +66,7 @@ impl Drive {
             mark: None,
             joined: None,
             fresh: false,
+            settled_before: None,
         }
     }
 
@@ -133,14 +139,52 @@ impl Drive {
         if !self.inner.lease.is_alone() {
             self.inner.runs.refresh(&self.work.run).await?;
         }
+        if let Contract::Changed = self.inner.contract(&self.work).await? {
+            return Ok(Step::Done(Told::Refused(tell::changed_contract())));
+        }
+        if let Some(told) = self.judge_before().await? {
+            return Ok(Step::Done(told));
+        }
         let prefix = self.work.run.prefix;
         let known = match std::mem::take(&mut self.fresh) {
             true => self.inner.records.load_fresh(prefix, &self.work.key).await?,
             false => self.inner.records.load(prefix, &self.work.key).await?,
         };
-        let decision = self.inner.decide(&self.work, &known.base, self.looked_up)?;
+        let reopened = self.inner.reopened(&self.work, &known.base).await?;
+        let beside = Beside { looked_up: self.looked_up, reopened, look_alike: None };
+        let decision = self.inner.decide(&self.work, &known.base, beside)?;
         self.see(&known.base, &decision);
         self.act(&known, decision).await
+    }
+
+    /// What must hold before a call that asks for the same again by an argument of its own is judged: the call before it
+    /// is settled. Otherwise that one's state is the answer.
+    async fn judge_before(&mut self) -> Result<Option<Told>, Error> {
+        let Some(before) = self.work.before.clone() else { return Ok(None) };
+        let prefix = self.work.run.prefix;
+        self.settled_before = None;
+        if !self.inner.records.load(prefix, &self.work.key).await?.base.occurrences.is_empty() {
+            return Ok(None);
+        }
+        let known = self.inner.records.load(prefix, &before.key).await?;
+        let stands = self.inner.judge(&before, &known.base, Beside::default(), |facts, asked| {
+            before_of(facts, asked, &before.tool.policy, before.tool.limits)
+        })?;
+        match stands {
+            Before::Missing => {
+                let (name, n) = (before.tool.again.as_deref().unwrap_or_default(), before.times);
+                let first = if n == 0 { format!("without {name:?}") } else { format!("with {name:?}: {n}") };
+                return Ok(Some(Told::Refused(format!(
+                    "it asks to have the same done once more, and the call before it was not made. Make it {first} first."
+                ))));
+            }
+            Before::Open => {
+                self.spot.lock().unwrap_or_else(PoisonError::into_inner).work = Some(Arc::clone(&before));
+                self.work = before;
+            }
+            Before::Settled => self.settled_before = Some((prefix.base(&before.key), known.version)),
+        }
+        Ok(None)
     }
 
     /// Lets the caller know where the call stands.
@@ -153,6 +197,9 @@ impl Drive {
         spot.downstream = record.map(|_| downstream(&self.work.key, base, decision.occurrence));
         spot.since = record.and_then(|record| record.claim.as_ref()).map(|claim| claim.claimed_at);
         spot.doubt = matches!(decision.act, Act::LookUp { .. } | Act::Hold);
+        if !matches!(decision.act, Act::Await { .. }) {
+            spot.awaited = None;
+        }
     }
 
     pub(super) async fn act(&mut self, known: &Known, decision: Decision) -> Result<Step, Error> {
@@ -177,6 +224,8 @@ impl Drive {
                 };
                 Ok(Step::Done(Told::Again(given.clone(), text)))
             }
+            Act::Await { question } => self.await_permission(known, question.clone()).await,
+            Act::Denied { why } => Ok(Step::Done(Told::Denied { why: why.clone() })),
             Act::Conflict => self.conflict(known, decision.occurrence).await,
             Act::Hold => {
                 let unit = (self.work.key, decision.occurrence);
@@ -243,7 +292,7 @@ impl Drive {
             }
         }
         match decision.act {
-            Act::Attempt { over, kept, not_before } => self.attempt(known, &decision, over, kept, not_before).await,
+            Act::Attempt { not_before, .. } => self.attempt(known, decision, not_before).await,
             Act::LookUp { fence, no_counts_from } => {
                 self.take_place(&decision, decision.mark);
                 self.going();
@@ -346,9 +395,7 @@ impl Drive {
     pub(super) async fn attempt(
         &mut self,
         known: &Known,
-        decision: &Decision,
-        over: crate::protocol::apply::Over,
-        kept: bool,
+        decision: Decision,
         not_before: Millis,
     ) -> Result<Step, Error> {
         if self.started >= self.work.tool.policy.advanced.attempts {
@@ -364,7 +411,7 @@ impl Drive {
         if !wait.is_zero() && starts_at > self.patience_until {
             // Whoever asks again then is answered then. The place is taken: the next equal call is another wish.
             if known.base.occurrences.get(decision.occurrence).is_some() {
-                self.take_place(decision, decision.mark);
+                self.take_place(&decision, decision.mark);
             }
             return Ok(Step::Done(self.given_up(known, decision.occurrence)));
         }
@@ -373,7 +420,12 @@ impl Drive {
             self.inner.now.clock().sleep(wait).await;
             return Ok(Step::Again);
         }
-        let claim = match self.inner.claim(&self.work, known, decision, over, kept).await? {
+        let mut along = Along::default();
+        let decision = self.bind(known, decision, &mut along).await?;
+        if !matches!(decision.act, Act::Attempt { .. }) {
+            return Box::pin(self.act(known, decision)).await;
+        }
+        let claim = match self.inner.claim(&self.work, known, &decision, along).await? {
             Claimed::Yes(claim) => claim,
             Claimed::Moved => {
                 self.fresh = true;
@@ -405,9 +457,57 @@ impl Drive {
     }
 }
 
+impl Drive {
+    /// What a claim depends on beside its record: the call before it, the tool's key rules, calls that look alike. Where
+    /// one of those changes what is to be done, it is decided again.
+    async fn bind(&self, known: &Known, decision: Decision, along: &mut Along) -> Result<Decision, Error> {
+        along.checks.extend(self.settled_before.clone());
+        if let Contract::Unbound = self.inner.contract(&self.work).await? {
+            contract::bind(&self.work, along);
+        }
+        let Some(looked) = self.inner.look_alikes(&self.work).await? else { return Ok(decision) };
+        let decision = match (&looked.of, self.work.tool.look_alike) {
+            (Some(of), LookAlike::Ask) => {
+                let reopened = self.inner.reopened(&self.work, &known.base).await?;
+                let beside = Beside { looked_up: self.looked_up, reopened, look_alike: Some(of.clone()) };
+                self.inner.decide(&self.work, &known.base, beside)?
+            }
+            (Some(of), _) => {
+                look_alike::warn(&self.work, of);
+                decision
+            }
+            (None, _) => decision,
+        };
+        looked.join(&self.work, decision.occurrence, along);
+        Ok(decision)
+    }
+}
+
+/// What a decision takes into account beside the record and the run.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    /// The tool's look-up was asked for this call and could not tell.
+    pub(crate) looked_up: bool,
+    /// Place of a completion that makes an equal call new; 0 if there is none.
+    pub(crate) reopened: u64,
+    /// The reference of a call that looks alike and isn't finished.
+    pub(crate) look_alike: Option<String>,
+}
+
 impl Inner {
     /// The repeat rule on what this process knows now.
-    pub(crate) fn decide(&self, work: &Work, base: &Base, looked_up: bool) -> Result<Decision, Error> {
+    pub(crate) fn decide(&self, work: &Work, base: &Base, beside: Beside) -> Result<Decision, Error> {
+        self.judge(work, base, beside, |facts, asked| decide(facts, asked, &work.tool.policy, work.tool.limits))
+    }
+
+    /// A rule on what this process knows now.
+    fn judge<T>(
+        &self,
+        work: &Work,
+        base: &Base,
+        beside: Beside,
+        rule: impl FnOnce(&Facts<'_>, &Asked) -> T,
+    ) -> Result<T, Error> {
         let run = work.present()?;
         let here = self.bodies.of(&work.key);
         let newest = base.occurrences.iter().map(newest_time).max().unwrap_or(0);
@@ -420,12 +520,13 @@ impl Inner {
             last_turn: run.log.last_answered(),
             owners: &owners,
             here: &here,
-            reopened: run.log.newest_of(&work.tool.policy.reopened_by),
+            reopened: beside.reopened,
+            look_alike: beside.look_alike.as_deref(),
             now,
             wall: self.now.wall(),
         };
-        let asked = crate::protocol::decide::Asked { looked_up, ..work.asked.clone() };
-        Ok(decide(&facts, &asked, &work.tool.policy, work.tool.limits))
+        let asked = Asked { looked_up: beside.looked_up, ..work.asked.clone() };
+        Ok(rule(&facts, &asked))
     }
 }
 

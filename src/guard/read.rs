@@ -10,7 +10,7 @@ use super::work::Work;
 use crate::protocol::apply::{End, Event, NewClaim, Over, apply, millis};
 use crate::protocol::decide::Place;
 use crate::protocol::growth;
-use crate::protocol::record::{About, Base, Failure, FailureClass, Fence};
+use crate::protocol::record::{About, Base, Failure, FailureClass, Fence, Strictness};
 use crate::store::{Durability, Purpose, StoreError};
 use crate::tool::Attempt;
 
@@ -93,6 +93,8 @@ impl Inner {
                 attempt_deadline: work.tool.limits.attempt_deadline,
                 window: None,
                 over: Over::Nothing,
+                permission: None,
+                strictness: Strictness::ReadOnly,
                 fingerprint: work.asked.fingerprint,
                 executed: work.asked.executed,
                 kept_arguments: None,

@@ -13,7 +13,7 @@ use crate::protocol::bytes;
 use crate::protocol::growth::{self, Dropped, KEPT_OUTCOMES, KEPT_SLOTS};
 use crate::protocol::history::History;
 use crate::protocol::notes::{Note, note};
-use crate::protocol::record::{Base, Body, Fence};
+use crate::protocol::record::{Approval, ApprovalState, Base, Body, Fence};
 use crate::store::{Batch, Committed, Durability, Key, MAX_VALUE, Purpose, Store, StoreError, StoreErrorKind, Version};
 
 /// Results up to this length live in the record, as long as it has few of them.
@@ -321,9 +321,10 @@ fn head(text: &str) -> &str {
     &text[..end]
 }
 
-/// Whether the record has an attempt whose end isn't known.
+/// Whether a human may have to do with the record: it has an attempt whose end isn't known, or a question waits.
 pub(crate) fn is_open(base: &Base) -> bool {
     base.occurrences.iter().any(|record| record.outcome.is_none() && record.is_tainted())
+        || base.approvals.iter().any(|approval| approval.state == ApprovalState::Pending)
 }
 
 /// The downstream key of the present generation of an occurrence.
@@ -343,5 +344,6 @@ fn weight(base: &Base) -> usize {
         let leaves: usize = record.leaves.iter().map(|leaf| 40 + leaf.pointer.len()).sum();
         400 + body + kept + leaves + 200 * record.slots.len()
     };
-    200 + base.occurrences.iter().map(of_record).sum::<usize>()
+    let question = |approval: &Approval| 200 + approval.arguments.as_ref().map_or(0, String::len);
+    200 + base.approvals.iter().map(question).sum::<usize>() + base.occurrences.iter().map(of_record).sum::<usize>()
 }

@@ -10,13 +10,16 @@
 //! l  run (32)                                         progress of a run           RunLog
 //! m  run (32) ‖ turn (4)                              calls of one turn           Manifest, long
 //! s  run (32) ‖ name (32) ‖ n (4)                     value of a step             StepRow, long
+//! t  run (32) ‖ tool (32)                             a tool's key contract       ContractRow
+//! x  run (32) ‖ skeleton (32)                         calls that look alike       LookAlikes
+//! p  run (32) ‖ order (8)                             a completion that reopens   Reopening
 //! w  owner (16), under the namespace 0                proof of life               counter
 //! ```
 //!
 //! A long row may be cut into pieces: see `long`. Numbers in keys are big endian, so that a scan sees them in order.
 
 use crate::codec::{self, BytesError, Field, enum_field, struct_field};
-use crate::key::{BaseKey, Digest, digest};
+use crate::key::{BaseKey, Digest, Fingerprint, digest};
 use crate::protocol::history::{History, Seen};
 use crate::protocol::record::{Fence, OwnerId, Turn};
 use crate::store::Key;
@@ -76,6 +79,23 @@ impl Prefix {
         self.key(b'm', &[&name(run), &turn.to_be_bytes()])
     }
 
+    pub(crate) fn contract(self, run: &str, tool: &str) -> Key {
+        self.key(b't', &[&name(run), &name(tool)])
+    }
+
+    pub(crate) fn look_alikes(self, run: &str, skeleton: &Digest) -> Key {
+        self.key(b'x', &[&name(run), &skeleton.0])
+    }
+
+    pub(crate) fn reopening(self, run: &str, order: u64) -> Key {
+        self.key(b'p', &[&name(run), &order.to_be_bytes()])
+    }
+
+    /// What the keys of all completions of a run that reopen start with.
+    pub(crate) fn all_reopenings(self, run: &str) -> Vec<u8> {
+        self.key(b'p', &[&name(run)]).as_bytes().to_vec()
+    }
+
     pub(crate) fn step(self, run: &str, step: &str, n: u32) -> Key {
         self.key(b's', &[&name(run), &name(step), &n.to_be_bytes()])
     }
@@ -118,9 +138,8 @@ pub(crate) struct RunLog {
 }
 
 impl RunLog {
-    pub(crate) fn newest_of(&self, tools: &[String]) -> u64 {
-        let of = self.newest.iter().filter(|c| tools.contains(&c.tool));
-        of.map(|c| c.order).max().unwrap_or(0)
+    pub(crate) fn newest_of(&self, tool: &str) -> u64 {
+        self.newest.iter().find(|c| c.tool == tool).map_or(0, |c| c.order)
     }
 
     /// The last turn after which nothing given earlier may change: one of it was answered, or a step that was recorded
@@ -147,6 +166,38 @@ pub(crate) struct Completion {
     pub(crate) order: u64,
 }
 
+/// What the keys of a tool's calls depend on in a run, beside the calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ContractRow {
+    pub(crate) contract: Digest,
+}
+
+/// The calls of one tool and skeleton that weren't finished when they were last looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct LookAlikes {
+    pub(crate) calls: Vec<LookAlikeCall>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LookAlikeCall {
+    pub(crate) key: BaseKey,
+    pub(crate) occurrence: u32,
+}
+
+/// A completion of a tool that reopens another, with the values it was about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reopening {
+    pub(crate) tool: String,
+    pub(crate) values: Vec<PlacedValue>,
+}
+
+/// The digest of a value, and where in the arguments it stood (JSON pointer).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlacedValue {
+    pub(crate) pointer: String,
+    pub(crate) value: u64,
+}
+
 /// The calls of one turn, as they were handed over first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
@@ -162,6 +213,9 @@ pub(crate) struct ManifestCall {
     pub(crate) raw: Digest,
     /// The base key; all zero for a call that was refused before it had one.
     pub(crate) key: BaseKey,
+    /// Of its arguments: with the key what a second delivery of the same text is known by, whatever the tool's schema is
+    /// by then.
+    pub(crate) fingerprint: Fingerprint,
 }
 
 /// A recorded step.
@@ -178,7 +232,12 @@ struct_field! {
     RunLog { last_turn, seen, completions, newest }
     Completion { tool, order }
     Manifest { epoch, calls }
-    ManifestCall { id, tool, raw, key }
+    ManifestCall { id, tool, raw, key, fingerprint }
+    ContractRow { contract }
+    LookAlikes { calls }
+    LookAlikeCall { key, occurrence }
+    Reopening { tool, values }
+    PlacedValue { pointer, value }
     StepRow { input, value }
 }
 
@@ -216,6 +275,15 @@ impl Row for RunLog {
 }
 impl Row for Manifest {
     const DOMAIN: &'static str = "toolonce manifest";
+}
+impl Row for ContractRow {
+    const DOMAIN: &'static str = "toolonce contract";
+}
+impl Row for LookAlikes {
+    const DOMAIN: &'static str = "toolonce look-alikes";
+}
+impl Row for Reopening {
+    const DOMAIN: &'static str = "toolonce reopening";
 }
 impl Row for StepRow {
     const DOMAIN: &'static str = "toolonce step";

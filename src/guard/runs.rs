@@ -1,11 +1,12 @@
 //! Runs as this process knows them: the history that a run stands on, and how far it has come.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::rows::{Prefix, Row, RunLog, RunRow};
 use crate::error::{Error, ErrorKind};
+use crate::key::{BaseKey, Digest};
 use crate::protocol::history::{History, Seen};
 use crate::protocol::record::Turn;
 use crate::store::{Batch, Committed, Durability, Key, Store, Version, Versioned};
@@ -16,7 +17,22 @@ pub(crate) struct RunState {
     pub(crate) namespace: Arc<str>,
     pub(crate) id: Arc<str>,
     now: Mutex<RunNow>,
+    /// The key contracts that the run is known to go by.
+    contracts: Mutex<HashMap<String, Digest>>,
+    /// The newest writes that were done in this process, oldest first.
+    done: Mutex<VecDeque<Done>>,
 }
+
+/// A write of a run that was done in this process.
+#[derive(Debug, Clone)]
+struct Done {
+    tool: String,
+    unit: (BaseKey, usize),
+    at: u64,
+}
+
+/// So many of them are remembered.
+const REMEMBERED: usize = 256;
 
 impl fmt::Debug for RunState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,6 +67,33 @@ impl RunState {
 
     pub(crate) fn log_key(&self) -> Key {
         self.prefix.log(&self.id)
+    }
+
+    /// The key contract of a tool that the run is known to go by.
+    pub(crate) fn contract(&self, tool: &str) -> Option<Digest> {
+        self.contracts.lock().unwrap_or_else(PoisonError::into_inner).get(tool).copied()
+    }
+
+    /// Takes note of the contract that the store has.
+    pub(crate) fn bind(&self, tool: &str, contract: Digest) {
+        self.contracts.lock().unwrap_or_else(PoisonError::into_inner).insert(tool.to_owned(), contract);
+    }
+
+    /// Takes note of a write that was done.
+    pub(crate) fn did(&self, tool: &str, unit: (BaseKey, usize), at: u64) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        if done.len() >= REMEMBERED {
+            done.pop_front();
+        }
+        done.push_back(Done { tool: tool.to_owned(), unit, at });
+    }
+
+    /// How often `tool` did something else after `at`, as far as this process knows, and when last.
+    pub(crate) fn did_since(&self, tool: &str, unit: (BaseKey, usize), at: u64) -> Option<(usize, u64)> {
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = done.iter().filter(|done| done.tool == tool && done.unit != unit && done.at >= at);
+        let newest = others.clone().map(|done| done.at).max()?;
+        Some((others.count(), newest))
     }
 
     /// Takes note that a call of `turn` was answered under `epoch`. Whether the log has to be written.
@@ -226,7 +269,14 @@ impl Runs {
         // Runs that nobody holds a handle of are found in the store again.
         known.retain(|_, state| Arc::strong_count(state) > 1);
         let state = known.entry((prefix, Arc::clone(&id))).or_insert_with(|| {
-            Arc::new(RunState { prefix, namespace: Arc::clone(namespace), id, now: Mutex::new(now) })
+            Arc::new(RunState {
+                prefix,
+                namespace: Arc::clone(namespace),
+                id,
+                now: Mutex::new(now),
+                contracts: Mutex::default(),
+                done: Mutex::default(),
+            })
         });
         Arc::clone(state)
     }

@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use crate::canonical::Shape;
 use crate::error::{Error, ErrorKind};
-use crate::key::BaseKey;
-use crate::policy::Policy;
+use crate::key::{BaseKey, Digest};
+use crate::policy::{LookAlike, Policy};
 use crate::protocol::decide::{Asked, Limits};
 use crate::protocol::notes::NotedPlace;
 use crate::protocol::record::Leaf;
 use crate::tool::{Body, ToolSpec};
 
 use super::manifest::Plan;
+use super::reopen::Part;
 use super::runs::{RunNow, RunState};
+
+/// The highest number by which a model may ask for the same thing again.
+pub(crate) const MOST_TIMES: u32 = 20;
 
 /// A registered tool.
 pub(crate) struct Guarded {
@@ -22,6 +26,11 @@ pub(crate) struct Guarded {
     pub(crate) limits: Limits,
     pub(crate) max_result: usize,
     pub(crate) shape: Shape,
+    /// What its keys depend on beside the arguments.
+    pub(crate) contract: Digest,
+    pub(crate) look_alike: LookAlike,
+    /// The name of the argument by which the model asks for the same again, if it is offered.
+    pub(crate) again: Option<String>,
     pub(crate) body: Arc<Body>,
 }
 
@@ -33,13 +42,21 @@ pub(crate) struct Work {
     pub(crate) epoch: u32,
     pub(crate) key: BaseKey,
     pub(crate) asked: Asked,
+    /// What matters outside the arguments, by name.
+    pub(crate) context: Vec<(String, String)>,
+    /// For which time the model asks for the same, by an argument of its own.
+    pub(crate) times: u32,
     /// The arguments as they will be executed.
     pub(crate) executed: String,
     pub(crate) leaves: Vec<Leaf>,
     /// The manifest of the turn, if all its calls were handed over together.
     pub(crate) plan: Option<Arc<Plan>>,
-    /// Whether completions are counted for `reopened_by`.
-    pub(crate) counts_completions: bool,
+    /// What its completion means to tools that are reopened, if it means anything.
+    pub(crate) part: Part,
+    /// The call that comes before it, if the model asks for the same again.
+    pub(crate) before: Option<Arc<Work>>,
+    /// Whether its key is the one that the turn was recorded with, whatever the tool's schema says by now.
+    pub(crate) is_pinned: bool,
     /// What a test calls the call.
     #[cfg(feature = "testing")]
     pub(crate) tag: u64,
@@ -54,6 +71,11 @@ impl Work {
             id: self.asked.id.clone(),
             fingerprint: self.asked.fingerprint,
         })
+    }
+
+    /// The key of the call that this one asks for more of, by an argument of its own; its own key otherwise.
+    pub(crate) fn first_key(&self) -> BaseKey {
+        self.before.as_ref().map_or(self.key, |before| before.key)
     }
 
     /// The run as it stands.

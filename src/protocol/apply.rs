@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::approval;
 use super::record::{
-    ApprovalState, Base, Body, Claim, Failure, FailureClass, Fence, Last, Leaf, Open, Outcome, OwnerId, Record, ToldBy,
+    ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Last, Leaf, Open, Outcome, OwnerId, Record,
+    Strictness, ToldBy,
 };
 use crate::Millis;
 use crate::key::{Digest, Fingerprint};
@@ -32,12 +34,17 @@ pub enum Event {
         /// When.
         at: Millis,
     },
-    /// A human permits the pending call.
-    Approve,
+    /// A human permits what was asked for.
+    Approve(Asker),
     /// A human forbids it.
-    Deny,
+    Deny {
+        /// What was asked for.
+        asker: Asker,
+        /// In the human's words, for the model.
+        why: String,
+    },
     /// Nobody answered in time.
-    Expire,
+    Expire(Asker),
 }
 
 /// A wish to execute, with all that the record must keep about it.
@@ -53,6 +60,10 @@ pub struct NewClaim {
     pub window: Option<KeyWindow>,
     /// What the decision found and accepts: nothing open, or a doubt that a re-run can't make worse.
     pub over: Over,
+    /// The permission that it consumes; `None` if it needs none.
+    pub permission: Option<Asker>,
+    /// What the tool is declared to do.
+    pub strictness: Strictness,
     /// Fingerprint of the arguments.
     pub fingerprint: Fingerprint,
     /// Digest of the arguments as executed.
@@ -147,6 +158,9 @@ pub enum Refused {
     /// No approval waits for an answer.
     #[error("no approval is pending")]
     NoApproval,
+    /// The claim needs a permission that isn't there.
+    #[error("nobody has approved it")]
+    NotApproved,
 }
 
 /// What `event` makes of the `occurrence`-th record of `base`.
@@ -160,14 +174,18 @@ pub fn apply(base: &Base, occurrence: usize, event: &Event) -> Result<Base, Refu
             if occurrence == next.occurrences.len() {
                 next.occurrences.push(Record::default());
             }
+            if let Some(asker) = &claim.permission {
+                approval::consume(&mut next, asker)?;
+            }
             claim_record(record(&mut next, occurrence)?, claim)?;
-            consume_approval(&mut next, claim.fingerprint);
         }
         Event::Ended { fence, end, at } => ended(record(&mut next, occurrence)?, *fence, end, *at)?,
         Event::Answered { fence, answer, at } => answered(record(&mut next, occurrence)?, *fence, answer, *at)?,
-        Event::Approve => answer_approval(&mut next, Some(ApprovalState::Approved))?,
-        Event::Deny => answer_approval(&mut next, Some(ApprovalState::Denied))?,
-        Event::Expire => answer_approval(&mut next, None)?,
+        Event::Approve(asker) => approval::settle(&mut next, asker, Some(ApprovalState::Approved))?,
+        Event::Deny { asker, why } => {
+            approval::settle(&mut next, asker, Some(ApprovalState::Denied { why: why.clone() }))?;
+        }
+        Event::Expire(asker) => approval::settle(&mut next, asker, None)?,
     }
     Ok(next)
 }
@@ -197,6 +215,11 @@ fn claim_record(record: &mut Record, new: &NewClaim) -> Result<(), Refused> {
         claimed_at: new.at,
         deadline: deadline(new.at, new.attempt_deadline, new.window, first_sent),
     });
+    // What was permitted once may be tried again as long as it is the same.
+    let stays = record.approved && record.fingerprint == new.fingerprint;
+    record.approved = new.permission.is_some() || stays;
+    // What is open under a stricter declaration stays so.
+    record.strictness = if record.open.is_empty() { new.strictness } else { record.strictness.max(new.strictness) };
     record.fingerprint = new.fingerprint;
     record.executed = new.executed;
     record.kept_arguments.clone_from(&new.kept_arguments);
@@ -371,19 +394,4 @@ fn forget_arguments(record: &mut Record) {
     if !record.is_tainted() {
         record.kept_arguments = None;
     }
-}
-
-fn consume_approval(base: &mut Base, fingerprint: Fingerprint) {
-    if base.approval.as_ref().is_some_and(|a| a.state == ApprovalState::Approved && a.fingerprint == fingerprint) {
-        base.approval = None;
-    }
-}
-
-fn answer_approval(base: &mut Base, answer: Option<ApprovalState>) -> Result<(), Refused> {
-    match (&mut base.approval, answer) {
-        (Some(approval), Some(state)) if approval.state == ApprovalState::Pending => approval.state = state,
-        (Some(approval), None) if approval.state == ApprovalState::Pending => base.approval = None,
-        _ => return Err(Refused::NoApproval),
-    }
-    Ok(())
 }

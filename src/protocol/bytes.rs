@@ -18,8 +18,8 @@
 //! | 1 | 0.1.0 | first |
 
 use super::record::{
-    About, Approval, ApprovalState, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open, Outcome,
-    OwnerId, Record, Slot, ToldBy,
+    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open,
+    Outcome, OwnerId, Reason, Record, Slot, Strictness, ToldBy,
 };
 pub use crate::codec::BytesError;
 use crate::codec::{self, Field, enum_field, struct_field, take_array};
@@ -76,12 +76,13 @@ impl Field for Fingerprint {
 }
 
 struct_field! {
-    Base { about, occurrences, approval }
+    Base { about, occurrences, approvals }
     About { tool, run }
-    Approval { fingerprint, asked_at, state }
+    Approval { asker, asked_at, reason, arguments, state }
+    Asker { run, fingerprint }
     Record {
-        fence, generation, first_sent, claim, open, last, outcome, fingerprint, executed, kept_arguments, leaves,
-        replays, slots
+        fence, generation, first_sent, claim, open, last, outcome, fingerprint, executed, strictness, approved,
+        kept_arguments, leaves, replays, slots
     }
     Claim { fence, owner, claimed_at, deadline }
     Open { fence, quiet_from, error }
@@ -102,7 +103,9 @@ impl Field for Fence {
 }
 
 enum_field! {
-    ApprovalState { 0 => Pending, 1 => Approved, 2 => Denied }
+    ApprovalState { 0 => Pending, 1 => Approved, 2 => Denied { why } }
+    Reason { 0 => First, 1 => Repeat, 2 => LookAlike { of } }
+    Strictness { 0 => ReadOnly, 1 => Idempotent, 2 => Keyed, 3 => Write }
     FailureClass { 0 => Retryable, 1 => Permanent, 2 => Unknown }
     ToldBy { 0 => Attempt, 1 => LookUp, 2 => Human }
     Body {

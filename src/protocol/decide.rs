@@ -24,19 +24,28 @@
 //! | done, redelivery | what its place got, else the outcome, unmarked |
 //! | done, sibling under `Once` | the outcome, marked |
 //! | done, not delivered for the call | the outcome, marked: it is a retry |
-//! | done and delivered, later turn | under `Once` the outcome, marked; under `Each` and for `Idempotent` a new occurrence |
+//! | done and delivered, later turn | under `Once` the outcome, marked; under `Each` and for `Idempotent` a new occurrence; under `Ask` the same once a human approved it |
 //! | other fingerprint | running or in doubt: a conflict; free or failed: a new attempt; done: as above where that runs, else a conflict |
+//!
+//! # What needs permission
+//!
+//! A first execution under [`Approval::First`], a repeat under [`Repeat::Ask`], and a call that looks like another one
+//! that isn't finished. The permission is for one run and one fingerprint and used up by a claim; what it was given for
+//! may then be tried again until it happens. It adds no place and no occurrence: once given, the call is judged as new.
 //!
 //! A place of the present history that got an answer keeps it word for word once a later turn was answered.
 
 use std::time::Duration;
 
 use super::apply::{Over, window_holds};
+use super::approval::{Standing, standing};
 use super::history::History;
-use super::record::{Base, Failure, FailureClass, Fence, Given, Owners, Record, Slot, Turn, View, view};
+use super::record::{
+    Asker, Base, Failure, FailureClass, Fence, Given, Owners, Reason, Record, Slot, Strictness, Turn, View, view,
+};
 use crate::Millis;
 use crate::key::{Digest, Fingerprint};
-use crate::policy::{Effect, InDoubt, KeyWindow, Mismatch, Policy, Repeat};
+use crate::policy::{Approval, Effect, InDoubt, KeyWindow, Mismatch, Policy, Repeat};
 
 /// All that a decision may look at.
 pub struct Facts<'a> {
@@ -52,6 +61,8 @@ pub struct Facts<'a> {
     pub here: &'a Here,
     /// Place in the run's order of completions of the newest completion of a tool that reopens this one; 0 if none.
     pub reopened: u64,
+    /// The reference of a call that looks like this one and isn't finished, if the tool's policy asks about those.
+    pub look_alike: Option<&'a str>,
     /// The later of the clock and the newest time seen in the store.
     pub now: Millis,
     /// The clock alone: one that stands before a key was first sent can't tell how old the key is.
@@ -84,6 +95,13 @@ pub struct Asked {
     pub executed: Digest,
     /// Whether the tool's look-up was asked for this call and could not tell.
     pub looked_up: bool,
+}
+
+impl Asked {
+    /// What a permission for this call is bound to.
+    pub fn asker(&self) -> Asker {
+        Asker { run: self.run.clone(), fingerprint: self.fingerprint }
+    }
 }
 
 /// The durations a decision depends on.
@@ -139,6 +157,18 @@ pub enum Act {
         kept: bool,
         /// Not before this.
         not_before: Millis,
+        /// Whether the claim consumes a permission.
+        permitted: bool,
+    },
+    /// It needs a permission that nobody has given yet.
+    Await {
+        /// Why, if the question has to be put first; `None` if it waits for an answer.
+        question: Option<Reason>,
+    },
+    /// It needed a permission, and a human refused it.
+    Denied {
+        /// In the human's words; may be empty.
+        why: String,
     },
     /// Ask the tool whether it happened.
     LookUp {
@@ -170,19 +200,52 @@ pub enum Mark {
 pub fn decide(facts: &Facts<'_>, asked: &Asked, policy: &Policy, limits: Limits) -> Decision {
     let rule = Rule { facts, asked, policy, limits };
     let found = rule.find();
-    let act = match (found.slot, policy.effect) {
-        (Some(_), Effect::ReadOnly) if !rule.is_same(&facts.base.occurrences[found.occurrence]) => None,
+    let act = match (found.slot, rule.reads()) {
+        (Some(_), true) if !rule.is_same(&facts.base.occurrences[found.occurrence]) => Err(Anew::Wish),
         (Some(at), _) => rule.redelivered(found.occurrence, at),
-        (None, Effect::ReadOnly) => None,
-        (None, _) => match facts.base.occurrences.get(found.occurrence) {
+        (None, true) => Err(Anew::Wish),
+        (None, false) => match facts.base.occurrences.get(found.occurrence) {
             Some(record) => rule.table(record, found.occurrence, &found),
-            None => Some(fresh(0)),
+            None => Ok(rule.permit(None, found.occurrence, fresh(0))),
         },
     };
     match act {
-        Some(act) => Decision { occurrence: found.occurrence, place: found.place(asked), mark: found.mark(), act },
-        None => rule.anew(&found),
+        Ok(act) => Decision { occurrence: found.occurrence, place: found.place(asked), mark: found.mark(), act },
+        Err(why) => rule.anew(&found, why),
     }
+}
+
+/// What a call that asks for the `n`-th time by an argument of its own depends on: the call before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// It was never made.
+    Missing,
+    /// Its end isn't known or wasn't seen: its state is the answer.
+    Open,
+    /// It is done and its outcome was seen, or it failed without effect.
+    Settled,
+}
+
+/// How the call stands that comes before `asked`; `facts` are about that one's record.
+pub fn before(facts: &Facts<'_>, asked: &Asked, policy: &Policy, limits: Limits) -> Before {
+    let rule = Rule { facts, asked, policy, limits };
+    let Some(record) = facts.base.occurrences.last() else { return Before::Missing };
+    let failed = match view(record, facts.owners, facts.now) {
+        View::Failed => true,
+        View::Free => record.last.is_some(),
+        View::Done | View::Running | View::InDoubt => false,
+    };
+    let settled = failed || rule.is_settled(facts.base.occurrences.len() - 1);
+    if settled { Before::Settled } else { Before::Open }
+}
+
+/// Why a call is a new unit of work although its key is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Anew {
+    /// It is a wish of its own.
+    Wish,
+    /// It is one if a human says so.
+    Asked,
 }
 
 struct Rule<'a> {
@@ -214,7 +277,7 @@ impl Found {
 }
 
 fn fresh(not_before: Millis) -> Act {
-    Act::Attempt { over: Over::Nothing, kept: false, not_before }
+    Act::Attempt { over: Over::Nothing, kept: false, not_before, permitted: false }
 }
 
 /// Finding the record that the call is about.
@@ -299,9 +362,9 @@ impl Rule<'_> {
             Some(turn) => record.slots.iter().any(|slot| {
                 slot.delivered && slot.run == self.asked.run && slot.turn < turn && self.facts.history.holds_slot(slot)
             }),
-            // Without turns only what was taken in this incarnation is known, and only a tool whose every call is a
-            // new wish goes by it.
-            None => self.policy.repeats() == Repeat::Each && self.facts.here.taken.contains(&occurrence),
+            // Without turns only what was taken in this incarnation is known, and only a tool that can be asked for the
+            // same again goes by it.
+            None => self.policy.counts_taken() && self.facts.here.taken.contains(&occurrence),
         };
         record.outcome.is_some() && delivered
     }
@@ -309,72 +372,134 @@ impl Rule<'_> {
 
 /// The table.
 impl Rule<'_> {
-    /// The call is a new unit of work.
-    fn anew(&self, found: &Found) -> Decision {
-        let found = Found { occurrence: self.facts.base.occurrences.len(), slot: None, ..*found };
-        Decision { occurrence: found.occurrence, place: found.place(self.asked), mark: Mark::Own, act: fresh(0) }
+    /// Whether it is a call that changes nothing, and nothing that changed something is open under its key.
+    fn reads(&self) -> bool {
+        self.policy.effect == Effect::ReadOnly
+            && !self.facts.base.occurrences.iter().any(|record| self.is_stricter(record))
     }
 
-    fn redelivered(&self, occurrence: usize, at: usize) -> Option<Act> {
+    /// Whether what is open was declared to do more than the tool is declared to do now.
+    fn is_stricter(&self, record: &Record) -> bool {
+        record.is_tainted() && record.outcome.is_none() && record.strictness > Strictness::from(self.policy.effect)
+    }
+
+    /// The call is a new unit of work.
+    fn anew(&self, found: &Found, why: Anew) -> Decision {
+        let found = Found { occurrence: self.facts.base.occurrences.len(), slot: None, ..*found };
+        let act = match why {
+            Anew::Wish => self.permit(None, found.occurrence, fresh(0)),
+            Anew::Asked => self.permission(Some(Reason::Repeat), fresh(0)),
+        };
+        Decision { occurrence: found.occurrence, place: found.place(self.asked), mark: Mark::Own, act }
+    }
+
+    /// `attempt`, if it needs no permission or has it.
+    fn permit(&self, record: Option<&Record>, occurrence: usize, attempt: Act) -> Act {
+        let given = record.is_some_and(|record| record.approved && record.fingerprint == self.asked.fingerprint);
+        if given || self.policy.effect == Effect::ReadOnly {
+            return attempt;
+        }
+        let reason = match self.facts.look_alike {
+            _ if self.policy.approval == Approval::First => Some(Reason::First),
+            Some(of) => Some(Reason::LookAlike { of: of.to_owned() }),
+            // A repeat was permitted for other arguments.
+            None if record.is_some() && occurrence > 0 && self.policy.repeats() == Repeat::Ask => Some(Reason::Repeat),
+            None => None,
+        };
+        self.permission(reason, attempt)
+    }
+
+    /// What was asked for before counts even if it needs no permission by now: a refusal holds, and what was given is used
+    /// up by the execution that it was given for.
+    fn permission(&self, reason: Option<Reason>, attempt: Act) -> Act {
+        match (standing(self.facts.base, &self.asked.asker(), self.facts.now), reason) {
+            (Standing::Unasked | Standing::Pending, None) => attempt,
+            (Standing::Unasked, question) => Act::Await { question },
+            (Standing::Pending, Some(_)) => Act::Await { question: None },
+            (Standing::Denied { why }, _) => Act::Denied { why },
+            (Standing::Approved, _) => match attempt {
+                Act::Attempt { over, kept, not_before, .. } => Act::Attempt { over, kept, not_before, permitted: true },
+                other => other,
+            },
+        }
+    }
+
+    fn redelivered(&self, occurrence: usize, at: usize) -> Result<Act, Anew> {
         let record = &self.facts.base.occurrences[occurrence];
         let slot = &record.slots[at];
         // What the place got is kept whatever became of the record since, if it is asked for the same again.
         let same = slot.fingerprint == self.asked.fingerprint;
         let frozen = self.facts.last_turn.is_some_and(|last| last > slot.turn);
         match &slot.given {
-            Some(given) if same && frozen && self.facts.history.holds_slot(slot) => Some(Act::GiveAgain(given.clone())),
+            Some(given) if same && frozen && self.facts.history.holds_slot(slot) => Ok(Act::GiveAgain(given.clone())),
             // What was marked as another call's outcome isn't this one's own the second time either.
-            Some(given @ Given::Outcome { mark: Some(_), .. }) if same => Some(Act::GiveAgain(given.clone())),
+            Some(given @ Given::Outcome { mark: Some(_), .. }) if same => Ok(Act::GiveAgain(given.clone())),
             Some(Given::Failure(failure)) if same && failure.class == FailureClass::Permanent => {
-                Some(Act::GiveFailure(failure.clone()))
+                Ok(Act::GiveFailure(failure.clone()))
             }
             // What the place was given may be lost with an unsynced note; the end of its attempt is not.
             None if self.is_same(record) && view(record, self.facts.owners, self.facts.now) == View::Failed => {
-                record.last.as_ref().map(|last| Act::GiveFailure(last.failure.clone()))
+                record.last.as_ref().map(|last| Act::GiveFailure(last.failure.clone())).ok_or(Anew::Wish)
             }
             _ => self.table(record, occurrence, &Found { occurrence, nth: slot.nth, slot: Some(at), sibling: false }),
         }
     }
 
-    /// `None`: the call is a new unit of work.
-    fn table(&self, record: &Record, occurrence: usize, found: &Found) -> Option<Act> {
+    /// An error: the call is a new unit of work.
+    fn table(&self, record: &Record, occurrence: usize, found: &Found) -> Result<Act, Anew> {
         let same = self.is_same(record);
-        match view(record, self.facts.owners, self.facts.now) {
-            View::Done if self.is_new_wish(occurrence, found) => None,
-            View::Done if same => Some(Act::Give(found.mark())),
-            View::Done if self.policy.advanced.mismatch == Mismatch::Replay => Some(Act::Give(Mark::Drifted)),
-            View::Running if same => Some(Act::Join { fence: record.fence }),
-            View::InDoubt if same => Some(self.ladder(record, occurrence)),
-            View::Done | View::Running | View::InDoubt => Some(Act::Conflict),
-            // Said to be over, yet its body lives here: nothing runs beside it.
-            View::Free | View::Failed if self.lives_here(occurrence) => Some(Act::Hold),
-            View::Free | View::Failed => Some(fresh(record.last.as_ref().map_or(0, |last| last.not_before))),
+        let view = view(record, self.facts.owners, self.facts.now);
+        if view == View::Done
+            && let Some(why) = self.new_wish(occurrence, found)
+        {
+            return Err(why);
         }
+        Ok(match view {
+            View::Done if same => Act::Give(found.mark()),
+            View::Done if self.policy.advanced.mismatch == Mismatch::Replay => Act::Give(Mark::Drifted),
+            View::Running if same => Act::Join { fence: record.fence },
+            View::InDoubt if same => self.ladder(record, occurrence),
+            View::Done | View::Running | View::InDoubt => Act::Conflict,
+            // Said to be over, yet its body lives here: nothing runs beside it.
+            View::Free | View::Failed if self.lives_here(occurrence) => Act::Hold,
+            View::Free | View::Failed => {
+                let not_before = record.last.as_ref().map_or(0, |last| last.not_before);
+                self.permit(Some(record), occurrence, fresh(not_before))
+            }
+        })
     }
 
     fn is_same(&self, record: &Record) -> bool {
         record.outcome.as_ref().map_or(record.fingerprint, |outcome| outcome.fingerprint) == self.asked.fingerprint
     }
 
-    /// Whether a call that meets a completed record means it again.
-    fn is_new_wish(&self, occurrence: usize, found: &Found) -> bool {
+    /// Whether, and how surely, a call that meets a completed record means it again.
+    fn new_wish(&self, occurrence: usize, found: &Found) -> Option<Anew> {
         if found.slot.is_some() || found.sibling {
-            return false;
+            return None;
         }
-        let again = self.policy.effect == Effect::Idempotent || self.policy.repeats() == Repeat::Each;
         let newest = self.facts.base.occurrences.last().and_then(|record| record.outcome.as_ref());
-        let reopened = newest.is_some_and(|outcome| self.facts.reopened > outcome.order);
-        reopened || (again && self.is_settled(occurrence))
+        if newest.is_some_and(|outcome| self.facts.reopened > outcome.order) {
+            return Some(Anew::Wish);
+        }
+        let means = match (self.policy.effect, self.policy.repeats()) {
+            (Effect::Idempotent, _) | (_, Repeat::Each) => Anew::Wish,
+            (_, Repeat::Ask) => Anew::Asked,
+            (_, Repeat::Once) => return None,
+        };
+        self.is_settled(occurrence).then_some(means)
     }
 
     /// What may happen by itself to a record in doubt, the safest first.
     fn ladder(&self, record: &Record, occurrence: usize) -> Act {
         let body_here = self.lives_here(occurrence);
         let asks = self.policy.in_doubt == InDoubt::Reconcile && !self.asked.looked_up;
+        // What was begun as more than the tool is declared to be now is treated as what it was begun as.
+        let laxer = self.is_stricter(record);
         match self.policy.effect {
-            Effect::ReadOnly | Effect::Idempotent if !body_here => self.rerun(record),
+            Effect::ReadOnly | Effect::Idempotent if !body_here && !laxer => self.rerun(record),
             _ if asks => self.look_up(record, body_here),
-            Effect::Keyed(window) if !body_here && self.may_resend(record, window) => self.rerun(record),
+            Effect::Keyed(window) if !body_here && !laxer && self.may_resend(record, window) => self.rerun(record),
             _ => Act::Hold,
         }
     }
@@ -405,6 +530,6 @@ impl Rule<'_> {
         }
         let owners = self.facts.owners;
         let silent = record.claim.as_ref().map(|claim| (claim.fence, claim.quiet_from(owners)));
-        Act::Attempt { over: Over::Doubt { silent }, kept, not_before: 0 }
+        Act::Attempt { over: Over::Doubt { silent }, kept, not_before: 0, permitted: false }
     }
 }

@@ -7,14 +7,16 @@
 //! 2. [`apply`](mod@apply): the events and the transition table;
 //! 3. [`history`]: which turns belong to the history that a run stands on;
 //! 4. [`decide`](mod@decide): the repeat rule;
-//! 5. [`notes`]: which places a record answered;
-//! 6. [`bytes`]: the record as bytes;
-//! 7. [`growth`]: what is forgotten so that a record stays small.
+//! 5. [`approval`]: permissions that a human gives;
+//! 6. [`notes`]: which places a record answered;
+//! 7. [`bytes`]: the record as bytes;
+//! 8. [`growth`]: what is forgotten so that a record stays small.
 //!
 //! The explorers in `tests/it/explore` try every order of events on them, and every mutant there shows that an
 //! invariant is guarded.
 
 pub mod apply;
+pub mod approval;
 pub mod bytes;
 pub mod decide;
 pub mod growth;

@@ -2,6 +2,7 @@
 
 use crate::Millis;
 use crate::key::{Digest, Fingerprint, LeafDigest};
+use crate::policy::Effect;
 
 /// Index of an assistant message within its run, from 0.
 pub type Turn = u32;
@@ -21,8 +22,8 @@ pub struct Base {
     pub about: About,
     /// One record per intended call.
     pub occurrences: Vec<Record>,
-    /// A human's pending or given permission for the next call.
-    pub approval: Option<Approval>,
+    /// Questions put to a human about calls of this key, and the answers that aren't used up.
+    pub approvals: Vec<Approval>,
 }
 
 /// What a base record is about; never part of a decision.
@@ -34,26 +35,57 @@ pub struct About {
     pub run: String,
 }
 
-/// A permission bound to the arguments it was asked for.
+/// Permission for one more execution, bound to who asked and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Approval {
-    /// Of the call that asked.
-    pub fingerprint: Fingerprint,
+    /// Whose question it is.
+    pub asker: Asker,
     /// When it was asked for.
     pub asked_at: Millis,
+    /// Why it is needed.
+    pub reason: Reason,
+    /// The arguments, for the human who decides; dropped with the answer.
+    pub arguments: Option<String>,
     /// What came of it.
     pub state: ApprovalState,
 }
 
+/// What a permission is bound to beside its key: another call id doesn't void it, other arguments do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Asker {
+    /// The run of the call that asked: a denial holds for it.
+    pub run: String,
+    /// Of its arguments.
+    pub fingerprint: Fingerprint,
+}
+
+/// Why a call needs permission.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The tool's policy asks before each first execution.
+    First,
+    /// It was done before, and the tool's policy asks before it is done again.
+    Repeat,
+    /// It looks like another call that isn't finished.
+    LookAlike {
+        /// The reference of that call.
+        of: String,
+    },
+}
+
 /// What came of an [`Approval`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ApprovalState {
     /// Nobody has answered.
     Pending,
-    /// The next claim with this fingerprint consumes it.
+    /// The next claim of its asker consumes it.
     Approved,
     /// It holds for the run.
-    Denied,
+    Denied {
+        /// In the human's words, for the model; may be empty.
+        why: String,
+    },
 }
 
 /// One intended call. Its state is never stored: see [`view`].
@@ -77,6 +109,11 @@ pub struct Record {
     pub fingerprint: Fingerprint,
     /// Digest of the newest attempt's arguments as executed.
     pub executed: Digest,
+    /// What the tool was declared to do when the newest attempt was claimed: a later declaration may be stricter, never
+    /// laxer, for what is open.
+    pub strictness: Strictness,
+    /// Whether a human permitted the newest attempt.
+    pub approved: bool,
     /// The arguments as executed, while they may have to be sent again.
     pub kept_arguments: Option<String>,
     /// A digest for each value of the newest attempt's arguments, to name what differs.
@@ -85,6 +122,31 @@ pub struct Record {
     pub replays: u32,
     /// The places that were answered from this record.
     pub slots: Vec<Slot>,
+}
+
+/// How careful one has to be with an effect, from the least to the most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Strictness {
+    /// There is none.
+    #[default]
+    ReadOnly,
+    /// Doing it again is harmless.
+    Idempotent,
+    /// Doing it again under the same downstream key is.
+    Keyed,
+    /// Doing it again is harm.
+    Write,
+}
+
+impl From<Effect> for Strictness {
+    fn from(effect: Effect) -> Self {
+        match effect {
+            Effect::ReadOnly => Self::ReadOnly,
+            Effect::Idempotent => Self::Idempotent,
+            Effect::Keyed(_) => Self::Keyed,
+            Effect::Write => Self::Write,
+        }
+    }
 }
 
 /// A running attempt.

@@ -47,6 +47,7 @@ fn key(vector: &Value) -> Result<(), Failure> {
         tool: string(vector, "tool")?,
         context: &context,
         identity: normalised.identity_digest,
+        again: 0,
     });
     same("identity", vector, std::str::from_utf8(&normalised.identity)?)?;
     same("executed", vector, &normalised.executed)?;

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use toolonce::key::{Digest, Fingerprint, LeafDigest};
 use toolonce::protocol::bytes::{BytesError, VERSION, decode, encode};
 use toolonce::protocol::record::{
-    About, Approval, ApprovalState, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open, Outcome,
-    OwnerId, Record, Slot, ToldBy,
+    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open,
+    Outcome, OwnerId, Reason, Record, Slot, Strictness, ToldBy,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -35,12 +35,16 @@ fn failure() -> impl Strategy<Value = Failure> {
 
 fn approval() -> impl Strategy<Value = Approval> {
     use ApprovalState::{Approved, Denied, Pending};
-    let state = prop_oneof![Just(Pending), Just(Approved), Just(Denied)];
-    (fingerprint(), any::<u64>(), state).prop_map(|(fingerprint, asked_at, state)| Approval {
-        fingerprint,
-        asked_at,
-        state,
-    })
+    let state = prop_oneof![Just(Pending), Just(Approved), text().prop_map(|why| Denied { why })];
+    let reason = prop_oneof![Just(Reason::First), Just(Reason::Repeat), text().prop_map(|of| Reason::LookAlike { of })];
+    let asker = (text(), fingerprint()).prop_map(|(run, fingerprint)| Asker { run, fingerprint });
+    (asker, any::<u64>(), reason, prop::option::of(text()), state)
+        .prop_map(|(asker, asked_at, reason, arguments, state)| Approval { asker, asked_at, reason, arguments, state })
+}
+
+fn strictness() -> impl Strategy<Value = Strictness> {
+    use Strictness::{Idempotent, Keyed, ReadOnly, Write};
+    prop_oneof![Just(ReadOnly), Just(Idempotent), Just(Keyed), Just(Write)]
 }
 
 fn claim() -> impl Strategy<Value = Claim> {
@@ -122,7 +126,8 @@ fn record() -> impl Strategy<Value = Record> {
     );
     let arguments = (fingerprint(), digest(), prop::option::of(text()), prop::collection::vec(leaf(), 0..3));
     let slots = prop::collection::vec(slot(), 0..3);
-    (numbers, state, arguments, slots).prop_map(|(numbers, state, arguments, slots)| {
+    let declared = (strictness(), any::<bool>());
+    (numbers, state, arguments, slots, declared).prop_map(|(numbers, state, arguments, slots, declared)| {
         let (fence, generation, first_sent, replays) = numbers;
         let (claim, open, last, outcome) = state;
         let (fingerprint, executed, kept_arguments, leaves) = arguments;
@@ -136,6 +141,8 @@ fn record() -> impl Strategy<Value = Record> {
             outcome,
             fingerprint,
             executed,
+            strictness: declared.0,
+            approved: declared.1,
             kept_arguments,
             leaves,
             replays,
@@ -146,8 +153,8 @@ fn record() -> impl Strategy<Value = Record> {
 
 fn base() -> impl Strategy<Value = Base> {
     let about = (text(), text()).prop_map(|(tool, run)| About { tool, run });
-    let fields = (about, prop::collection::vec(record(), 0..3), prop::option::of(approval()));
-    fields.prop_map(|(about, occurrences, approval)| Base { about, occurrences, approval })
+    let fields = (about, prop::collection::vec(record(), 0..3), prop::collection::vec(approval(), 0..3));
+    fields.prop_map(|(about, occurrences, approvals)| Base { about, occurrences, approvals })
 }
 
 proptest! {
@@ -203,6 +210,8 @@ fn full() -> Base {
         outcome: None,
         fingerprint: Fingerprint::from_bytes(digest(1).0),
         executed: digest(2),
+        strictness: Strictness::Keyed,
+        approved: true,
         kept_arguments: Some("{\"amount\":5}".into()),
         leaves: vec![Leaf { pointer: "/amount".into(), digest: LeafDigest::from_u64(7) }],
         replays: 0,
@@ -229,11 +238,22 @@ fn full() -> Base {
     Base {
         about: About { tool: "charge_card".into(), run: "run-1".into() },
         occurrences: vec![doubtful, done],
-        approval: Some(Approval {
-            fingerprint: Fingerprint::from_bytes(digest(3).0),
-            asked_at: 1_700_000_000_003,
-            state: ApprovalState::Approved,
-        }),
+        approvals: vec![
+            Approval {
+                asker: Asker { run: "run-1".into(), fingerprint: Fingerprint::from_bytes(digest(3).0) },
+                asked_at: 1_700_000_000_003,
+                reason: Reason::LookAlike { of: "0123456789ab".into() },
+                arguments: Some("{\"amount\":6}".into()),
+                state: ApprovalState::Pending,
+            },
+            Approval {
+                asker: Asker { run: "run-2".into(), fingerprint: Fingerprint::from_bytes(digest(4).0) },
+                asked_at: 1_700_000_000_004,
+                reason: Reason::Repeat,
+                arguments: None,
+                state: ApprovalState::Denied { why: "not this month".into() },
+            },
+        ],
     }
 }
 

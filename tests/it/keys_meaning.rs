@@ -189,7 +189,7 @@ fn normalised(shape: &Shape, text: &str) -> Normalised {
 
 fn key(normalised: &Normalised) -> BaseKey {
     let (scope, identity) = (KeyScope::Run("r"), normalised.identity_digest);
-    base_key(&KeyParts { namespace: "n", scope, tool: "t", context: &[], identity })
+    base_key(&KeyParts { namespace: "n", scope, tool: "t", context: &[], identity, again: 0 })
 }
 
 fn choices() -> impl Strategy<Value = Vec<u8>> {

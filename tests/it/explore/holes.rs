@@ -9,7 +9,7 @@ use toolonce::protocol::decide::{Act, Asked, Decision, Facts, Here, Mark, decide
 use toolonce::protocol::history::{History, Seen};
 use toolonce::protocol::notes::{Note, NotedPlace, note};
 use toolonce::protocol::record::{
-    Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, Record, ToldBy, Turn, View, view,
+    Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, Record, Strictness, ToldBy, Turn, View, view,
 };
 use toolonce::{InDoubt, KeyWindow, Millis, Policy, Repeat};
 
@@ -71,6 +71,7 @@ impl Story {
             owners: &|_: OwnerId| self.owner,
             here: &Here::default(),
             reopened: 0,
+            look_alike: None,
             now: self.now,
             wall: self.now,
         };
@@ -90,6 +91,8 @@ impl Story {
             attempt_deadline: LIMITS.attempt_deadline,
             window,
             over,
+            permission: None,
+            strictness: Strictness::Write,
             fingerprint: Fingerprint::default(),
             executed: Digest([self.bytes; 32]),
             kept_arguments: None,

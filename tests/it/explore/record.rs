@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use toolonce::key::{Digest, Fingerprint};
 use toolonce::protocol::apply::{Answer, End, Event, NewClaim, Over, window_holds};
-use toolonce::protocol::record::{Base, Body, Failure, FailureClass, Fence, Liveness, OwnerId, Record, ToldBy, View};
+use toolonce::protocol::record::{
+    Base, Body, Failure, FailureClass, Fence, Liveness, OwnerId, Record, Strictness, ToldBy, View,
+};
 use toolonce::{KeyWindow, Millis};
 
 use super::search::{Checked, Model, Steps, ensure, must_hold};
@@ -78,6 +80,8 @@ fn claim(over: Over, bytes: u8, at: Millis, window: Option<KeyWindow>) -> Event 
         attempt_deadline: LIMIT,
         window,
         over,
+        permission: None,
+        strictness: Strictness::Write,
         fingerprint: Fingerprint::from_bytes([bytes; 32]),
         executed: Digest([bytes; 32]),
         kept_arguments: None,
@@ -230,7 +234,7 @@ impl OneRecord<'_> {
                     next.tries.iter_mut().for_each(|t| t.is_closed = true);
                 }
             }
-            Event::Approve | Event::Deny | Event::Expire => {}
+            Event::Approve(_) | Event::Deny { .. } | Event::Expire(_) => {}
         }
         Ok(Some(next))
     }

@@ -168,6 +168,7 @@ impl Conversation<'_> {
             owners: &owners,
             here: &here,
             reopened: 0,
+            look_alike: None,
             now: 0,
             wall: 0,
         };

@@ -239,6 +239,7 @@ impl Scene<'_> {
             owners: &self.owners(world),
             here: &here,
             reopened: 0,
+            look_alike: None,
             now: self.now(world),
             wall: self.now(world),
         };

@@ -78,7 +78,7 @@ pub(super) fn in_doubt_rerun(facts: &Facts<'_>, asked: &Asked, policy: &Policy, 
     if decision.act == Act::Hold && facts.here.bodies.is_empty() && policy.effect() == Effect::Write {
         let record = &facts.base.occurrences[decision.occurrence];
         let silent = record.claim.as_ref().map(|claim| (claim.fence, claim.deadline));
-        decision.act = Act::Attempt { over: Over::Doubt { silent }, kept: false, not_before: 0 };
+        decision.act = Act::Attempt { over: Over::Doubt { silent }, kept: false, not_before: 0, permitted: false };
     }
     decision
 }

@@ -75,6 +75,8 @@ impl Conversation<'_> {
             attempt_deadline: LIMITS.attempt_deadline,
             window: None,
             over,
+            permission: None,
+            strictness: toolonce::protocol::record::Strictness::Write,
             fingerprint: bytes().0,
             executed: bytes().1,
             kept_arguments: None,

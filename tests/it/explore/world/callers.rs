@@ -55,6 +55,8 @@ impl Scene<'_> {
             attempt_deadline: self.limits.attempt_deadline,
             window: self.window(),
             over,
+            permission: None,
+            strictness: toolonce::protocol::record::Strictness::Write,
             fingerprint: Fingerprint::default(),
             executed: Digest::default(),
             kept_arguments: None,
@@ -74,7 +76,11 @@ impl Scene<'_> {
             Act::GiveFailure(failure) | Act::GiveAgain(Given::Failure(failure)) => {
                 return Ok(self.answer(world, process, occurrence, &Reply::Failure(failure.class)));
             }
-            Act::GiveAgain(Given::Status { .. }) | Act::Hold | Act::Conflict => {
+            Act::GiveAgain(Given::Status { .. })
+            | Act::Hold
+            | Act::Conflict
+            | Act::Await { .. }
+            | Act::Denied { .. } => {
                 return Ok(self.answer(world, process, occurrence, &Reply::Status));
             }
             Act::Join { fence } => {

@@ -175,7 +175,22 @@ impl<'a> Case<'a> {
                 as_expected(Ok(()), bare.expect)
             }
             Step::Step(step) => self.run_step(step).await,
-            Step::Approve(_) | Step::Deny(_) | Step::Fork(_) | Step::Deploy(_) | Step::Gc(_) => bail!("not built yet"),
+            Step::Approve(of) => {
+                self.settle().await;
+                let approved = self.approve(&of.call, true).await;
+                as_expected(approved, of.expect)
+            }
+            Step::Deny(of) => {
+                self.settle().await;
+                let denied = self.approve(&of.call, false).await;
+                as_expected(denied, of.expect)
+            }
+            Step::Deploy(deploy) => {
+                self.settle().await;
+                let deployed = self.deploy(deploy);
+                as_expected(deployed, deploy.expect)
+            }
+            Step::Fork(_) | Step::Gc(_) => bail!("not built yet"),
             Step::Backup(_) | Step::DeleteStore(_) | Step::RestoreBackup(_) => bail!("not built yet"),
         }
     }

@@ -99,6 +99,33 @@ impl Case<'_> {
         Ok(guard.resolve(&reference, resolution, "scenario").await?)
     }
 
+    /// A human permits or refuses the call.
+    pub(super) async fn approve(&mut self, name: &str, permits: bool) -> anyhow::Result<()> {
+        let number = self.number(name)?;
+        let delivery = &self.calls[number];
+        let (tool, guard) = (delivery.call.tool.clone(), delivery.call.guard);
+        let (namespace, run) = delivery.run.clone();
+        let guard = self.process(guard)?.guard_of(&namespace)?;
+        let reference = match self.reply(number, |reply| reply.reference().map(str::to_owned)).flatten() {
+            Some(reference) => reference,
+            None => {
+                let asked = guard.approvals().await?.into_iter().find(|asked| asked.tool == tool && asked.run == run);
+                asked.with_context(|| format!("{name} waits for nobody"))?.reference
+            }
+        };
+        let answered = if permits { guard.approve(&reference).await } else { guard.deny(&reference, "").await };
+        Ok(answered?)
+    }
+
+    /// The processes go on with another table of tools.
+    pub(super) fn deploy(&mut self, deploy: &file::Deploy) -> anyhow::Result<()> {
+        self.common.tools.clone_from(&deploy.tools);
+        for process in std::iter::once(&mut self.first).chain(&mut self.second) {
+            process.deploy(&self.common).map_err(anyhow::Error::msg)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn shown(&self, name: &str, say: impl Fn(&Reply)) -> anyhow::Result<()> {
         let number = self.number(name)?;
         self.reply(number, say).with_context(|| format!("{name} has no reply"))

@@ -116,22 +116,13 @@ fn not_built(job: Job<'_>) -> Option<String> {
         return Some("`config.secret`".to_owned());
     }
     for (name, tool) in &case.tools {
-        let missing = [
-            (tool.again, "again"),
-            (tool.approval.is_some(), "approval"),
-            (tool.repeat == Some(crate::file::Repeat::Ask), "repeat: ask"),
-            (tool.look_alike.is_some(), "look_alike"),
-            (tool.retention_ms.is_some(), "retention_ms"),
-        ];
+        let missing = [(tool.retention_ms.is_some(), "retention_ms")];
         if let Some((_, what)) = missing.into_iter().find(|(missing, _)| *missing) {
             return Some(format!("`{what}` of tool `{name}`"));
         }
     }
     let missing = |step: &Step| match step {
-        Step::Approve(_) => Some("approve"),
-        Step::Deny(_) => Some("deny"),
         Step::Fork(_) => Some("fork"),
-        Step::Deploy(_) => Some("deploy"),
         Step::Gc(_) => Some("gc"),
         Step::Backup(_) => Some("backup"),
         Step::RestoreBackup(_) => Some("restore_backup"),

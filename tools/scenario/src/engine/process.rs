@@ -79,14 +79,17 @@ impl Process {
             .await?;
         let life = Arc::new(Life::default());
         let _ = life.guard.set(guard.clone());
-        let world = World { ledger: Arc::clone(&common.ledger), clock: common.clock.clone(), life: Arc::clone(&life) };
-        let mut registry = Registry::new(&guard);
-        for (name, described) in &common.tools {
-            if let Err(error) = registry.add(tool(name, described, &world)) {
-                return Ok(Err(error.to_string()));
-            }
-        }
+        let registry = match register(&guard, common, &life) {
+            Ok(registry) => registry,
+            Err(why) => return Ok(Err(why)),
+        };
         Ok(Ok(Self { guard, registry, door, life, runs: BTreeMap::new(), resumable: BTreeMap::new() }))
+    }
+
+    /// Goes on with another table of tools; calls that are under way keep theirs.
+    pub(super) fn deploy(&mut self, common: &Common) -> Result<(), String> {
+        self.registry = register(&self.guard, common, &self.life)?;
+        Ok(())
     }
 
     /// The guard for calls of a namespace.
@@ -122,4 +125,14 @@ impl Process {
     pub(super) fn runs(&self) -> impl Iterator<Item = &RunName> {
         self.runs.keys().chain(self.resumable.keys())
     }
+}
+
+/// The tools of the case, guarded.
+fn register(guard: &Guard, common: &Common, life: &Arc<Life>) -> Result<Registry, String> {
+    let world = World { ledger: Arc::clone(&common.ledger), clock: common.clock.clone(), life: Arc::clone(life) };
+    let mut registry = Registry::new(guard);
+    for (name, described) in &common.tools {
+        registry.add(tool(name, described, &world)).map_err(|error| error.to_string())?;
+    }
+    Ok(registry)
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 use toolonce::testing::ManualClock;
 use toolonce::{
-    Attempt, Clock, InDoubt, KeyWindow, Mismatch, Policy, RawTool, Reconciled, Repeat, Scope, ToolError, text_tool,
+    Approval, Attempt, Clock, InDoubt, KeyWindow, LookAlike, Mismatch, Policy, RawTool, Reconciled, Repeat, Scope,
+    ToolError, text_tool,
 };
 
 use super::ledger::Ledger;
@@ -69,8 +70,13 @@ fn policy(tool: &file::Tool) -> Policy {
     match tool.repeat {
         Some(file::Repeat::Once) => policy = policy.repeat(Repeat::Once),
         Some(file::Repeat::Each) => policy = policy.repeat(Repeat::Each),
-        Some(file::Repeat::Ask) | None => {}
+        Some(file::Repeat::Ask) => policy = policy.repeat(Repeat::Ask),
+        None => {}
     }
+    if let Some(file::Approval::First) = tool.approval {
+        policy = policy.approval(Approval::First);
+    }
+    policy = policy.again(tool.again);
     match tool.scope {
         Some(file::Scope::Global) => policy = policy.scope(Scope::Global),
         Some(file::Scope::Run) => policy = policy.scope(Scope::Run),
@@ -91,6 +97,13 @@ fn policy(tool: &file::Tool) -> Policy {
             Some(file::Mismatch::Conflict) => advanced = advanced.mismatch(Mismatch::Conflict),
             Some(file::Mismatch::Replay) => advanced = advanced.mismatch(Mismatch::Replay),
             None => {}
+        }
+        if let Some(look_alike) = tool.look_alike {
+            advanced = advanced.look_alike(match look_alike {
+                file::LookAlike::Ask => LookAlike::Ask,
+                file::LookAlike::Run => LookAlike::Run,
+                file::LookAlike::Off => LookAlike::Off,
+            });
         }
         if let Some(ms) = tool.settle_ms {
             advanced = advanced.settle_delay(Duration::from_millis(ms));

@@ -1,0 +1,106 @@
+//! Calls that look alike: models word a retry anew, and the new words have another key.
+//!
+//! Each write that is claimed leaves its key in a row of its run and skeleton. A claim checks that row's version, so two
+//! processes that claim look-alikes at the same time meet. Who isn't open any more is dropped when the row is next
+//! written.
+
+use super::Inner;
+use super::records::{Along, downstream};
+use super::rows::{LookAlikeCall, LookAlikes, Row};
+use super::work::Work;
+use crate::canonical::{Arguments, Limits};
+use crate::error::Error;
+use crate::key::{Digest, digest};
+use crate::policy::LookAlike;
+use crate::protocol::record::{Record, Slot, View, view};
+use crate::store::{Key, Version};
+
+/// What a claim found of calls that look like it.
+pub(super) struct Looked {
+    /// The reference of one that isn't finished.
+    pub(super) of: Option<String>,
+    key: Key,
+    version: Option<Version>,
+    open: LookAlikes,
+}
+
+impl Looked {
+    /// Adds the call at `occurrence` to the row, in its claim's batch.
+    pub(super) fn join(mut self, work: &Work, occurrence: usize, along: &mut Along) {
+        let occurrence = u32::try_from(occurrence).unwrap_or(u32::MAX);
+        self.open.calls.push(LookAlikeCall { key: work.key, occurrence });
+        along.checks.push((self.key.clone(), self.version));
+        along.puts.push((self.key, self.open.to_bytes()));
+    }
+}
+
+impl Inner {
+    /// Looks for calls that look like `work`; `None` if its policy doesn't ask for that or nothing is left to compare.
+    pub(super) async fn look_alikes(&self, work: &Work) -> Result<Option<Looked>, Error> {
+        if work.tool.look_alike == LookAlike::Off {
+            return Ok(None);
+        }
+        let Some(skeleton) = skeleton(work) else { return Ok(None) };
+        let key = work.run.prefix.look_alikes(&work.run.id, &skeleton);
+        let stored = self.records.store().get(std::slice::from_ref(&key)).await?.pop().flatten();
+        let version = stored.as_ref().map(|stored| stored.version);
+        let row = match stored {
+            Some(stored) => LookAlikes::from_bytes(&stored.value)
+                .map_err(|error| Error::corrupt("the calls that look alike", error))?,
+            None => LookAlikes::default(),
+        };
+        let (mut of, mut open) = (None, LookAlikes::default());
+        for call in row.calls.into_iter().filter(|call| call.key != work.key) {
+            let known = self.records.load(work.run.prefix, &call.key).await?;
+            let at = call.occurrence as usize;
+            let Some(record) = known.base.occurrences.get(at) else { continue };
+            if self.is_finished(record, work) {
+                continue;
+            }
+            if !is_sibling(record, work) {
+                of = Some(downstream(&call.key, &known.base, at).reference());
+            }
+            open.calls.push(call);
+        }
+        Ok(Some(Looked { of, key, version, open }))
+    }
+
+    /// Whether nobody can mistake a new call for a retry of it: it is known what became of it, and, where turns tell,
+    /// its outcome was seen.
+    fn is_finished(&self, record: &Record, work: &Work) -> bool {
+        let now = self.now.get();
+        match view(record, &self.lease.at(now), now) {
+            View::Running | View::InDoubt => false,
+            View::Free | View::Failed => true,
+            View::Done if work.asked.turn.is_none() || record.slots.is_empty() => true,
+            View::Done => {
+                let history = work.run.now().history;
+                record.slots.iter().any(|slot| slot.delivered && history.holds_slot(slot))
+            }
+        }
+    }
+}
+
+/// Of the same assistant message: the model means both.
+fn is_sibling(record: &Record, work: &Work) -> bool {
+    let of_turn =
+        |slot: &Slot| slot.run == work.asked.run && Some(slot.turn) == work.asked.turn && slot.epoch == work.epoch;
+    record.slots.iter().any(of_turn)
+}
+
+/// The skeleton of a call with its tool and context. Worked out only for claims: replays need none.
+fn skeleton(work: &Work) -> Option<Digest> {
+    let limits = Limits { bytes: usize::MAX, depth: Limits::MAX_DEPTH };
+    let arguments = Arguments::read(&work.executed, &limits).ok()?;
+    let mut parts = work.tool.shape.skeleton(&arguments)?;
+    for part in std::iter::once(work.name()).chain(work.context.iter().flat_map(|(name, value)| [&**name, &**value])) {
+        parts.push('\0');
+        parts.push_str(part);
+    }
+    Some(digest("toolonce skeleton", parts.as_bytes()))
+}
+
+/// A look-alike that runs all the same.
+pub(super) fn warn(work: &Work, of: &str) {
+    tracing::warn!(tool = work.name(), run = %work.asked.run, of, "a call looks like another one that isn't finished");
+}

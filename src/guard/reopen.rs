@@ -1,0 +1,156 @@
+//! What reopens a call: a later completion of another tool that was about the same thing.
+
+use serde_json::Value;
+
+use super::Inner;
+use super::rows::{PlacedValue, Reopening, Row, RunLog};
+use super::work::Work;
+use crate::canonical::{self, Limits, Node};
+use crate::error::Error;
+use crate::key::digest;
+use crate::protocol::record::Base;
+
+/// What a call's tool has to do with reopening.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    /// Whether its completions have a place in the run's order: it is reopened, or reopens.
+    pub(crate) counts: bool,
+    /// Whether its completion reopens another tool: then it is recorded what it was about.
+    pub(crate) reopens: bool,
+    /// Its values, as far as anything may be compared with them.
+    pub(crate) values: Vec<PlacedValue>,
+    /// What reopens it.
+    pub(crate) reopened_by: Vec<Reopens>,
+}
+
+/// One tool that reopens another, and which of its completions count.
+#[derive(Debug)]
+pub(crate) struct Reopens {
+    pub(crate) tool: String,
+    /// Places that both name as identity: the values there must be equal.
+    pub(crate) common: Vec<String>,
+    /// A place in its arguments, and one in the result of the call that is reopened.
+    pub(crate) when: Vec<(String, String)>,
+}
+
+impl Reopens {
+    fn any_counts(&self) -> bool {
+        self.common.is_empty() && self.when.is_empty()
+    }
+
+    fn counts(&self, row: &Reopening, run: &str, own: &[PlacedValue], result: Option<&Node<'_>>) -> bool {
+        let equal = |pointer: &String| {
+            let theirs = below(&row.values, pointer);
+            !theirs.is_empty() && theirs == below(own, pointer)
+        };
+        let refers = |(argument, place): &(String, String)| {
+            let meant = result.and_then(|result| at(result, place)).map(|node| value_of(run, &canonical::write(node)));
+            row.values.iter().any(|value| value.pointer == *argument && Some(value.value) == meant)
+        };
+        row.tool == self.tool && self.common.iter().all(equal) && self.when.iter().all(refers)
+    }
+}
+
+/// The values at a place and below it.
+fn below<'a>(values: &'a [PlacedValue], pointer: &str) -> Vec<&'a PlacedValue> {
+    let is_below = |value: &&PlacedValue| {
+        value.pointer.strip_prefix(pointer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    values.iter().filter(is_below).collect()
+}
+
+/// The digest of a value's canonical text. Salted by the run: it tells nothing across runs.
+pub(crate) fn value_of(run: &str, text: &str) -> u64 {
+    let salted = [&(run.len() as u64).to_be_bytes(), run.as_bytes(), text.as_bytes()].concat();
+    let [a, b, c, d, e, f, g, h, ..] = digest("toolonce value", &salted).0;
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// The node at a JSON pointer (RFC 6901).
+fn at<'n, 'a>(node: &'n Node<'a>, pointer: &str) -> Option<&'n Node<'a>> {
+    let mut steps = pointer.split('/');
+    if steps.next() != Some("") {
+        return None;
+    }
+    steps.try_fold(node, |node, step| {
+        let step = step.replace("~1", "/").replace("~0", "~");
+        match node {
+            Node::Object(members) => members.iter().find(|(name, _)| *name == step).map(|(_, value)| value),
+            Node::Array(items) => step.parse::<usize>().ok().and_then(|index| items.get(index)),
+            _ => None,
+        }
+    })
+}
+
+/// The values of arguments that are known by their text only.
+pub(crate) fn values_of(run: &str, arguments: &str) -> Vec<PlacedValue> {
+    let mut values = Vec::new();
+    if let Ok(node) = serde_json::from_str::<Value>(arguments) {
+        gather(run, &node, &mut String::new(), &mut values);
+    }
+    values
+}
+
+fn gather(run: &str, value: &Value, pointer: &mut String, values: &mut Vec<PlacedValue>) {
+    let mut below = |step: &str, value: &Value| {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        gather(run, value, pointer, values);
+        pointer.truncate(length);
+    };
+    match value {
+        Value::Object(members) if !members.is_empty() => members.iter().for_each(|(name, value)| below(name, value)),
+        Value::Array(items) if !items.is_empty() => {
+            items.iter().enumerate().for_each(|(index, value)| below(&index.to_string(), value));
+        }
+        scalar => {
+            let text = scalar.to_string();
+            if let Ok(node) = canonical::read(&text, &Limits::default()) {
+                let value = value_of(run, &canonical::write(&node));
+                values.push(PlacedValue { pointer: pointer.clone(), value });
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// The place, in the run's order of completions, of one that makes an equal call new; 0 if there is none after the
+    /// newest outcome of `base`.
+    pub(crate) async fn reopened(&self, work: &Work, base: &Base) -> Result<u64, Error> {
+        let Some(outcome) = base.occurrences.last().and_then(|record| record.outcome.as_ref()) else { return Ok(0) };
+        let log: RunLog = work.run.now().log;
+        let newer = |by: &&Reopens| log.newest_of(&by.tool) > outcome.order;
+        let by: Vec<&Reopens> = work.part.reopened_by.iter().filter(newer).collect();
+        if let Some(any) = by.iter().find(|by| by.any_counts()) {
+            return Ok(log.newest_of(&any.tool));
+        }
+        if by.is_empty() {
+            return Ok(0);
+        }
+        let text = self.result_text(work, base, base.occurrences.len() - 1).await?.text;
+        let result = canonical::read(&text, &Limits { bytes: usize::MAX, depth: Limits::MAX_DEPTH }).ok();
+        let run = &work.run;
+        let (prefix, mut from) = (run.prefix.all_reopenings(&run.id), run.prefix.reopening(&run.id, outcome.order + 1));
+        loop {
+            let page = self.records.store().scan(&prefix, Some(from), 256).await?;
+            for (key, row) in page.items {
+                let row = Reopening::from_bytes(&row.value).map_err(|error| Error::corrupt("a completion", error))?;
+                if by.iter().any(|by| by.counts(&row, &run.id, &work.part.values, result.as_ref())) {
+                    return Ok(order_of(&key));
+                }
+            }
+            match page.next {
+                Some(next) => from = next,
+                None => return Ok(0),
+            }
+        }
+    }
+}
+
+/// The place in the run's order is the end of the row's key.
+fn order_of(key: &crate::store::Key) -> u64 {
+    let bytes = key.as_bytes();
+    let tail = bytes.len().checked_sub(8).and_then(|at| bytes[at..].try_into().ok());
+    tail.map_or(0, u64::from_be_bytes)
+}

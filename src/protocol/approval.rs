@@ -1,0 +1,81 @@
+//! Permissions: a question is put once, answered by a human, and consumed by one claim.
+
+use super::apply::Refused;
+use super::record::{Approval, ApprovalState, Asker, Base};
+use crate::Millis;
+
+/// After this long a question that nobody answered is void: one day.
+pub const EXPIRES_AFTER: Millis = 24 * 60 * 60 * 1000;
+
+/// Of one key so many questions and answers are kept; a forgotten answer is asked for again.
+const KEPT: usize = 16;
+
+/// What is known about a permission at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody asked for it, or too long ago.
+    Unasked,
+    /// A human has yet to answer.
+    Pending,
+    /// The next claim may consume it.
+    Approved,
+    /// It was refused.
+    Denied {
+        /// In the human's words; may be empty.
+        why: String,
+    },
+}
+
+/// What is known about `asker`'s permission at `now`.
+pub fn standing(base: &Base, asker: &Asker, now: Millis) -> Standing {
+    let Some(approval) = base.approvals.iter().find(|approval| approval.asker == *asker) else {
+        return Standing::Unasked;
+    };
+    match &approval.state {
+        ApprovalState::Pending if is_expired(approval, now) => Standing::Unasked,
+        ApprovalState::Pending => Standing::Pending,
+        ApprovalState::Approved => Standing::Approved,
+        ApprovalState::Denied { why } => Standing::Denied { why: why.clone() },
+    }
+}
+
+/// Whether nobody answered it in time.
+pub fn is_expired(approval: &Approval, now: Millis) -> bool {
+    approval.state == ApprovalState::Pending && now >= approval.asked_at.saturating_add(EXPIRES_AFTER)
+}
+
+/// Puts a question, over an older one of the same asker that expired. Adds no slot: nothing was done.
+pub fn ask(base: &Base, question: Approval) -> Base {
+    let mut next = base.clone();
+    next.approvals.retain(|approval| approval.asker != question.asker);
+    if next.approvals.len() >= KEPT {
+        // An answer that is forgotten is asked for again; a question that waits is not forgotten for one.
+        let at = next.approvals.iter().position(|approval| approval.state != ApprovalState::Pending);
+        next.approvals.remove(at.unwrap_or(0));
+    }
+    next.approvals.push(question);
+    next
+}
+
+/// A claim uses the permission up.
+pub(super) fn consume(base: &mut Base, asker: &Asker) -> Result<(), Refused> {
+    let approved = |approval: &Approval| approval.asker == *asker && approval.state == ApprovalState::Approved;
+    let at = base.approvals.iter().position(approved).ok_or(Refused::NotApproved)?;
+    base.approvals.remove(at);
+    Ok(())
+}
+
+/// A human answered, or nobody did.
+pub(super) fn settle(base: &mut Base, asker: &Asker, answer: Option<ApprovalState>) -> Result<(), Refused> {
+    let pending = |approval: &Approval| approval.asker == *asker && approval.state == ApprovalState::Pending;
+    let at = base.approvals.iter().position(pending).ok_or(Refused::NoApproval)?;
+    match answer {
+        Some(state) => {
+            let approval = &mut base.approvals[at];
+            approval.arguments = None;
+            approval.state = state;
+        }
+        None => drop(base.approvals.remove(at)),
+    }
+    Ok(())
+}
