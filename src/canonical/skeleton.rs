@@ -73,7 +73,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::canonical::Limits;
 
     fn skeleton(schema: &serde_json::Value, text: &str) -> Option<String> {
         let shape = Shape::compile(schema).unwrap();

@@ -92,7 +92,7 @@ impl Story {
             window,
             over,
             permission: None,
-            strictness: Strictness::Write,
+            strictness: if window.is_some() { Strictness::Keyed } else { Strictness::Write },
             fingerprint: Fingerprint::default(),
             executed: Digest([self.bytes; 32]),
             kept_arguments: None,

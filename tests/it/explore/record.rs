@@ -81,7 +81,7 @@ fn claim(over: Over, bytes: u8, at: Millis, window: Option<KeyWindow>) -> Event 
         window,
         over,
         permission: None,
-        strictness: Strictness::Write,
+        strictness: if window.is_some() { Strictness::Keyed } else { Strictness::Write },
         fingerprint: Fingerprint::from_bytes([bytes; 32]),
         executed: Digest([bytes; 32]),
         kept_arguments: None,

@@ -76,7 +76,7 @@ impl Conversation<'_> {
             window: None,
             over,
             permission: None,
-            strictness: toolonce::protocol::record::Strictness::Write,
+            strictness: self.policy.effect().into(),
             fingerprint: bytes().0,
             executed: bytes().1,
             kept_arguments: None,

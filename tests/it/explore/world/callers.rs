@@ -56,7 +56,7 @@ impl Scene<'_> {
             window: self.window(),
             over,
             permission: None,
-            strictness: toolonce::protocol::record::Strictness::Write,
+            strictness: self.policy.effect().into(),
             fingerprint: Fingerprint::default(),
             executed: Digest::default(),
             kept_arguments: None,
