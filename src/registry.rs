@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::call::{Call, ToolCall, Turn};
-use crate::canonical::{Arguments, Identifies, Normalised, Shape};
+use crate::canonical::{Arguments, Identifies, Normalised, Shape, Volatile, hidden};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Answer, Guard, Guarded, Manifest, ManifestCall, Plan, Turnstile, Work};
 use crate::key::{BaseKey, KeyParts, KeyScope, base_key, digest};
@@ -42,6 +42,27 @@ impl fmt::Debug for RegisterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RegisterError({self})")
     }
+}
+
+/// What [`Registry::lint`] found about one argument of one tool. Displays as a sentence that says what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LintWarning {
+    /// The tool's name.
+    pub tool: String,
+    /// The argument, and what it looks like.
+    pub argument: Volatile,
+}
+
+impl fmt::Display for LintWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tool {:?}: {}", self.tool, self.argument)
+    }
+}
+
+fn warnings(tool: &Guarded) -> impl Iterator<Item = LintWarning> {
+    let found = if tool.policy.effect().is_write() { tool.shape.volatile() } else { Vec::new() };
+    found.into_iter().map(|argument| LintWarning { tool: tool.spec.name.clone(), argument })
 }
 
 /// The tools of an agent, guarded.
@@ -146,16 +167,20 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegisterError`] if the name is empty or taken, the schema or its hints make no sense, the policy asks for a
-    /// look-up or a re-send that the tool can't do, or nothing in its arguments could tell two writes apart and the
+    /// look-up or a re-send that the tool can't do or for a hidden key parameter that it hasn't, or nothing in its arguments could tell two writes apart and the
     /// policy doesn't say what a repeat means.
     pub fn add(&mut self, tool: impl Into<AnyTool>) -> Result<&mut Self, RegisterError> {
-        let tool: AnyTool = tool.into();
-        let refuse = |why: String| Err(RegisterError { tool: tool.name.clone(), why });
+        let mut tool: AnyTool = tool.into();
+        let name = tool.name.clone();
+        let refuse = |why: String| Err(RegisterError { tool: name.clone(), why });
         if tool.name.is_empty() || tool.name.len() > MAX_NAME {
             return refuse(format!("a name has 1 to {MAX_NAME} bytes"));
         }
         if self.tools.contains_key(&tool.name) {
             return refuse("there is a tool of this name already".to_owned());
+        }
+        if let Err(why) = hide_key_parameter(&mut tool) {
+            return refuse(why);
         }
         let shape = match Shape::compile(&tool.schema) {
             Ok(shape) => shape,
@@ -172,13 +197,44 @@ impl Registry {
         };
         let max_result = advanced.max_result.unwrap_or(settings.max_result);
         let parameters = without_hints(&tool.schema);
-        let AnyTool { name, description, policy, body, .. } = tool;
+        let AnyTool { description, policy, body, .. } = tool;
         self.counts_completions |= !policy.reopened_by.is_empty();
         self.guard.inner.registered(&name, limits.settle_delay);
         self.order.push(name.clone());
         let spec = ToolSpec { name: name.clone(), description, parameters };
-        self.tools.insert(name, Arc::new(Guarded { spec, policy, limits, max_result, shape, body }));
+        let tool = Guarded { spec, policy, limits, max_result, shape, body };
+        for warning in warnings(&tool) {
+            tracing::warn!("{warning}");
+        }
+        self.tools.insert(name, Arc::new(tool));
         Ok(self)
+    }
+
+    /// Arguments of write tools that look as if each try of one call had another value there: a time, a reason, an id of
+    /// the request. They are part of what tells two calls apart until a hint says otherwise, and would make every retry
+    /// a call of its own. In the order of the tools and of the places in their arguments; empty is good.
+    ///
+    /// Each is logged as a warning when its tool is added. [`Volatile`] says what is looked for, and in its text what to
+    /// do; any `x-toolonce` hint on the property settles it.
+    ///
+    /// ```
+    /// use serde_json::{Value, json};
+    /// use toolonce::store::MemoryStore;
+    /// use toolonce::{Guard, Policy, Registry, value_tool};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let guard = Guard::builder(MemoryStore::new(), "shop").build().await?;
+    /// let mut tools = Registry::new(&guard);
+    /// let schema = json!({"type": "object", "properties": {"order": {}, "reason": {"type": "string"}}});
+    /// tools.add(value_tool("cancel", "", schema, Policy::write(), async |args: Value, _at| Ok(args)))?;
+    /// let warnings: Vec<String> = tools.lint().iter().map(ToString::to_string).collect();
+    /// assert!(warnings[0].starts_with(r#"tool "cancel": /reason looks like free text"#));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lint(&self) -> Vec<LintWarning> {
+        self.order.iter().filter_map(|name| self.tools.get(name)).flat_map(|tool| warnings(tool)).collect()
     }
 
     /// What the model is told about the tools, in the order in which they were added.
@@ -265,7 +321,11 @@ impl Registry {
         }
         let tool = self.tools.get(&call.tool).ok_or_else(|| self.no_such_tool(&call.tool))?;
         let limits = &self.guard.inner.settings.arguments;
-        let arguments = Arguments::read(&call.arguments, limits).map_err(|error| error.to_string())?;
+        let mut arguments = Arguments::read(&call.arguments, limits).map_err(|error| error.to_string())?;
+        if let Some(name) = &tool.policy.advanced.key_parameter {
+            // The guard's to fill in: what the model put there means nothing.
+            arguments.forget(name);
+        }
         if tool.body.validates {
             tool.shape.validate(&arguments).map_err(|refusal| refusal.to_string())?;
         }
@@ -273,12 +333,7 @@ impl Registry {
         if !tool.body.takes_text {
             meaning.unrounded().map_err(|error| error.to_string())?;
         }
-        if meaning.identifies_nothing && tool.policy.effect().is_write() && tool.policy.repeat.is_none() {
-            // A tool that needs arguments says better what is missing.
-            let _fits = (tool.body.prepare)(&meaning.executed).map_err(|error| tell::misfit(&error))?;
-            return Err("the call has no arguments that say what it is about. Give at least one.".to_owned());
-        }
-        let context = context_of(&tool.policy, call)?;
+        let context = context_of(&tool.policy, run, call)?;
         let namespace = &run.state().namespace;
         let scope = match tool.policy.scope {
             Scope::Run => KeyScope::Run(&run.state().id),
@@ -287,6 +342,11 @@ impl Registry {
         let identity = meaning.identity_digest;
         let parts = KeyParts { namespace, scope, tool: &tool.spec.name, context: &context, identity };
         let key = base_key(&parts);
+        if meaning.identifies_nothing && tool.policy.effect().is_write() && tool.policy.repeat.is_none() {
+            // A tool that needs arguments says better what is missing.
+            let _fits = tool.job(&meaning.executed, &key.downstream(0, 0)).map_err(|error| tell::misfit(&error))?;
+            return Err("the call has no arguments that say what it is about. Give at least one.".to_owned());
+        }
         Ok(self.work(run, call, tool, key, meaning))
     }
 
@@ -381,14 +441,23 @@ fn refused(call: &Call, why: &str) -> Reply {
     }
 }
 
-/// The context values that the tool's policy declares.
-fn context_of(policy: &Policy, call: &Call) -> Result<Vec<(String, String)>, String> {
-    let value = |name: &String| match call.context.get(name) {
+/// The context values that the tool's policy declares: the call's own, else its run's.
+fn context_of(policy: &Policy, run: &Run, call: &Call) -> Result<Vec<(String, String)>, String> {
+    let value = |name: &String| match call.context.get(name).or_else(|| run.context(name)) {
         Some(value) => Ok((name.clone(), value.clone())),
         None => Err(format!("the program did not say which {name} the call is for")),
     };
     let values: BTreeMap<_, _> = policy.advanced.context.iter().map(value).collect::<Result<_, _>>()?;
     Ok(values.into_iter().collect())
+}
+
+/// Takes the argument that the guard fills in out of the tool's schema.
+fn hide_key_parameter(tool: &mut AnyTool) -> Result<(), String> {
+    let Some(name) = &tool.policy.advanced.key_parameter else { return Ok(()) };
+    let sample = BaseKey::from_bytes([0; 32]).downstream(0, 0).in_form(tool.policy.key_form());
+    tool.schema = hidden(&tool.schema, name, &sample)
+        .map_err(|why| format!("its policy names {name:?} as the argument that takes the downstream key: {why}"))?;
+    Ok(())
 }
 
 /// Why a policy doesn't fit its tool.
@@ -410,6 +479,14 @@ fn objection(tool: &AnyTool, shape: &Shape) -> Option<String> {
     }
     if policy.effect() == Effect::Keyed(KeyWindow::For(Duration::ZERO)) {
         return Some("its key window is zero: say KeyWindow::Unknown if the provider doesn't state one".into());
+    }
+    let form = policy.key_form();
+    if let Some(provider) = policy.provider().filter(|provider| !provider.takes(form)) {
+        return Some(format!(
+            "its downstream key has {} characters, and {} doesn't take as many: choose another key form",
+            form.length(),
+            if provider.name.is_empty() { "its provider" } else { provider.name }
+        ));
     }
     if policy.advanced.context.iter().any(String::is_empty) {
         return Some("a context value has no name".into());

@@ -90,6 +90,13 @@ impl<'a> Arguments<'a> {
         self.rounds.as_ref()
     }
 
+    /// Takes one argument out, if it was given.
+    pub(crate) fn forget(&mut self, name: &str) {
+        if let Node::Object(members) = &mut self.root {
+            members.retain(|(member, _)| member != name);
+        }
+    }
+
     fn members(&self) -> &[(Cow<'a, str>, Node<'a>)] {
         match &self.root {
             Node::Object(members) => members,
