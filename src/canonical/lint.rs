@@ -111,6 +111,8 @@ fn words(name: &str) -> Vec<String> {
         }
         after_capital = char.is_uppercase();
     }
+    // A capital after `_` or `-` begins a word that has begun already.
+    words.retain(|word| !word.is_empty());
     words
 }
 
@@ -156,6 +158,8 @@ mod tests {
             ("request_id", Some(RequestId)),
             ("clientRequestId", Some(RequestId)),
             ("x-trace-id", Some(RequestId)),
+            ("X-Trace-ID", Some(RequestId)),
+            ("Created_At", Some(Time)),
             ("requestID", Some(RequestId)),
             ("UUID", Some(RequestId)),
             ("idempotencyKey", Some(DownstreamKey)),
