@@ -1,5 +1,7 @@
 //! Names to guarded tools, and the answers to an assistant message.
 
+mod lint;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
@@ -11,8 +13,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+pub use self::lint::LintWarning;
 use crate::call::{Call, ToolCall, Turn};
-use crate::canonical::{Arguments, Identifies, Normalised, Shape, Volatile, hidden};
+use crate::canonical::{Arguments, Identifies, Normalised, Shape, hidden};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Answer, Guard, Guarded, Manifest, ManifestCall, Plan, Turnstile, Work};
 use crate::key::{BaseKey, KeyParts, KeyScope, base_key, digest};
@@ -42,27 +45,6 @@ impl fmt::Debug for RegisterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RegisterError({self})")
     }
-}
-
-/// What [`Registry::lint`] found about one argument of one tool. Displays as a sentence that says what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LintWarning {
-    /// The tool's name.
-    pub tool: String,
-    /// The argument, and what it looks like.
-    pub argument: Volatile,
-}
-
-impl fmt::Display for LintWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tool {:?}: {}", self.tool, self.argument)
-    }
-}
-
-fn warnings(tool: &Guarded) -> impl Iterator<Item = LintWarning> {
-    let found = if tool.policy.effect().is_write() { tool.shape.volatile() } else { Vec::new() };
-    found.into_iter().map(|argument| LintWarning { tool: tool.spec.name.clone(), argument })
 }
 
 /// The tools of an agent, guarded.
@@ -203,38 +185,11 @@ impl Registry {
         self.order.push(name.clone());
         let spec = ToolSpec { name: name.clone(), description, parameters };
         let tool = Guarded { spec, policy, limits, max_result, shape, body };
-        for warning in warnings(&tool) {
+        for warning in lint::warnings(&tool) {
             tracing::warn!("{warning}");
         }
         self.tools.insert(name, Arc::new(tool));
         Ok(self)
-    }
-
-    /// Arguments of write tools that look as if each try of one call had another value there: a time, a reason, an id of
-    /// the request. They are part of what tells two calls apart until a hint says otherwise, and would make every retry
-    /// a call of its own. In the order of the tools and of the places in their arguments; empty is good.
-    ///
-    /// Each is logged as a warning when its tool is added. [`Volatile`] says what is looked for, and in its text what to
-    /// do; any `x-toolonce` hint on the property settles it.
-    ///
-    /// ```
-    /// use serde_json::{Value, json};
-    /// use toolonce::store::MemoryStore;
-    /// use toolonce::{Guard, Policy, Registry, value_tool};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let guard = Guard::builder(MemoryStore::new(), "shop").build().await?;
-    /// let mut tools = Registry::new(&guard);
-    /// let schema = json!({"type": "object", "properties": {"order": {}, "reason": {"type": "string"}}});
-    /// tools.add(value_tool("cancel", "", schema, Policy::write(), async |args: Value, _at| Ok(args)))?;
-    /// let warnings: Vec<String> = tools.lint().iter().map(ToString::to_string).collect();
-    /// assert!(warnings[0].starts_with(r#"tool "cancel": /reason looks like free text"#));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn lint(&self) -> Vec<LintWarning> {
-        self.order.iter().filter_map(|name| self.tools.get(name)).flat_map(|tool| warnings(tool)).collect()
     }
 
     /// What the model is told about the tools, in the order in which they were added.

@@ -309,15 +309,15 @@ async fn a_generation_ends_with_the_window() {
 
 #[tokio::test]
 async fn a_doubt_is_sent_again_inside_the_window_only() {
-    let held = [ReplyKind::InDoubt; 1];
+    let held = ReplyKind::InDoubt;
     for (policy, minutes, kind) in [
         (Policy::keyed(provider::STRIPE), 19 * 60 + 10, ReplyKind::Executed),
-        (Policy::keyed(provider::STRIPE), 19 * 60 + 12, held[0]),
+        (Policy::keyed(provider::STRIPE), 19 * 60 + 12, held),
         (Policy::keyed(provider::AZURE), 3, ReplyKind::Executed),
-        (Policy::keyed(provider::AZURE), 4, held[0]),
+        (Policy::keyed(provider::AZURE), 4, held),
         (Policy::keyed(provider::INCREASE), 60 * 24 * 365 * 5, ReplyKind::Executed),
-        (Policy::keyed(provider::ADYEN), 0, held[0]),
-        (Policy::keyed(provider::STRIPE).in_doubt(InDoubt::Hold), 0, held[0]),
+        (Policy::keyed(provider::ADYEN), 0, held),
+        (Policy::keyed(provider::STRIPE).in_doubt(InDoubt::Hold), 0, held),
     ] {
         let name = policy.provider().unwrap().name;
         let desk = Desk::of(policy, &[Fate::Lost]).await;
