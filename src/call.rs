@@ -78,7 +78,8 @@ impl Call {
         self
     }
 
-    /// A value from outside the arguments that the tool's policy declares as part of the call's identity.
+    /// A value from outside the arguments that the tool's policy declares as part of the call's identity. Goes before
+    /// that of the run ([`Run::with_context`](crate::Run::with_context)).
     #[must_use]
     pub fn context(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.context.insert(name.into(), value.into());

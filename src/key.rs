@@ -61,6 +61,33 @@ pub struct LeafDigest(u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DownstreamKey([u8; 32]);
 
+/// How a [`DownstreamKey`] is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum KeyForm {
+    /// 32 hex digits in lower case, 128 bits. The default: it fits almost everywhere.
+    #[default]
+    Hex32,
+    /// 64 hex digits in lower case, all 256 bits.
+    Hex64,
+    /// A UUID in the shape of version 4 (RFC 9562), 122 bits.
+    Uuid,
+    /// 32 hex digits in double quotes: a string of a structured header field (RFC 9651).
+    Quoted,
+}
+
+impl KeyForm {
+    /// How many characters, and bytes, such a key has.
+    pub const fn length(self) -> usize {
+        match self {
+            Self::Hex32 => 32,
+            Self::Hex64 => 64,
+            Self::Uuid => 36,
+            Self::Quoted => 34,
+        }
+    }
+}
+
 /// Within what equal calls are one unit of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyScope<'a> {
@@ -209,6 +236,16 @@ impl DownstreamKey {
         bytes[8] = (bytes[8] & 0x3f) | 0x80;
         let hex = hex(&bytes);
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
+    /// The key as a provider wants it.
+    pub fn in_form(&self, form: KeyForm) -> String {
+        match form {
+            KeyForm::Hex32 => self.hex32(),
+            KeyForm::Hex64 => self.hex64(),
+            KeyForm::Uuid => self.uuid(),
+            KeyForm::Quoted => format!("\"{}\"", self.hex32()),
+        }
     }
 
     /// The first 12 hex digits: what people call the unit of work by.

@@ -73,6 +73,7 @@ mod guard;
 pub mod key;
 mod policy;
 pub mod protocol;
+pub mod provider;
 mod registry;
 mod reply;
 mod run;
@@ -89,7 +90,7 @@ pub use self::guard::{ApprovalRequest, Guard, GuardBuilder, InDoubtCall, Resolut
 pub use self::policy::{
     Advanced, Approval, Effect, InDoubt, KeyWindow, LookAlike, Mismatch, Policy, Reopener, Repeat, Scope,
 };
-pub use self::registry::{RegisterError, Registry};
+pub use self::registry::{LintWarning, RegisterError, Registry};
 pub use self::reply::{Outcome, Reply, ReplyKind};
 pub use self::run::{Run, Seen};
 pub use self::tool::{AnyTool, Attempt, LookUp, RawTool, Reconciled, ToolError, ToolSpec, text_tool, value_tool};

@@ -11,6 +11,10 @@
 
 use std::time::Duration;
 
+use crate::key::KeyForm;
+pub use crate::provider::KeyWindow;
+use crate::provider::Provider;
+
 /// What executing a tool does to the world outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -31,18 +35,6 @@ impl Effect {
     pub fn is_write(self) -> bool {
         matches!(self, Self::Write | Self::Keyed(_))
     }
-}
-
-/// How long a downstream system remembers a key, counted from when it was first sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum KeyWindow {
-    /// Not published: a call in doubt is never re-sent by itself.
-    Unknown,
-    /// This long. No send begins after 80 % of it.
-    For(Duration),
-    /// For ever.
-    Permanent,
 }
 
 /// Over how much an equal call is the same unit of work.
@@ -164,6 +156,7 @@ pub struct Policy {
     pub(crate) reopened_by: Vec<Reopener>,
     pub(crate) approval: Approval,
     pub(crate) again: bool,
+    provider: Option<Provider>,
     pub(crate) advanced: Advanced,
 }
 
@@ -177,6 +170,7 @@ impl Policy {
             reopened_by: Vec::new(),
             approval: Approval::None,
             again: false,
+            provider: None,
             advanced: Advanced::default(),
         }
     }
@@ -191,9 +185,20 @@ impl Policy {
         Self::of(Effect::Idempotent, InDoubt::Hold)
     }
 
-    /// A tool whose downstream system drops repeats of one key for as long as `window` says.
-    pub fn keyed(window: KeyWindow) -> Self {
-        Self::of(Effect::Keyed(window), InDoubt::Resend)
+    /// A tool whose downstream system drops repeats of one key: an entry of the table in
+    /// [`provider`](crate::provider), one of your own, or how long the key is remembered.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use toolonce::{KeyWindow, Policy, provider};
+    ///
+    /// let charge = Policy::keyed(provider::STRIPE);
+    /// let order = Policy::keyed(KeyWindow::For(Duration::from_secs(3600)));
+    /// # let _ = (charge, order);
+    /// ```
+    pub fn keyed(by: impl Into<Provider>) -> Self {
+        let provider = by.into();
+        Self { provider: Some(provider), ..Self::of(Effect::Keyed(provider.window), InDoubt::Resend) }
     }
 
     /// A tool that must not run twice for one intent. What to choose if unsure.
@@ -268,6 +273,17 @@ impl Policy {
         self.effect
     }
 
+    /// What is known of the system downstream; `None` unless the tool is keyed.
+    pub fn provider(&self) -> Option<&Provider> {
+        self.provider.as_ref()
+    }
+
+    /// How the downstream key is written for the tool.
+    pub(crate) fn key_form(&self) -> KeyForm {
+        let form = self.advanced.key_form.or_else(|| self.provider.map(|provider| provider.form));
+        form.unwrap_or_default()
+    }
+
     pub(crate) fn repeats(&self) -> Repeat {
         self.repeat.unwrap_or_default()
     }
@@ -288,6 +304,8 @@ pub struct Advanced {
     pub(crate) max_result: Option<usize>,
     pub(crate) context: Vec<String>,
     pub(crate) look_alike: Option<LookAlike>,
+    pub(crate) key_form: Option<KeyForm>,
+    pub(crate) key_parameter: Option<String>,
 }
 
 impl Default for Advanced {
@@ -300,6 +318,8 @@ impl Default for Advanced {
             max_result: None,
             context: Vec::new(),
             look_alike: None,
+            key_form: None,
+            key_parameter: None,
         }
     }
 }
@@ -342,7 +362,9 @@ impl Advanced {
         self
     }
 
-    /// Names of context values (account, environment, directory) that are part of a call's identity. Default none.
+    /// Names of context values (account, environment, directory) that are part of a call's identity. Each call must
+    /// come with them: [`Call::context`](crate::Call::context), or for all calls of a run
+    /// [`Run::with_context`](crate::Run::with_context). Default none.
     #[must_use]
     pub fn context<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.context = names.into_iter().map(Into::into).collect();
@@ -354,6 +376,24 @@ impl Advanced {
     #[must_use]
     pub fn look_alike(mut self, look_alike: LookAlike) -> Self {
         self.look_alike = Some(look_alike);
+        self
+    }
+
+    /// How the downstream key is written. Default: as the provider of a keyed tool wants it, else
+    /// [`KeyForm::Hex32`].
+    #[must_use]
+    pub fn key_form(mut self, form: KeyForm) -> Self {
+        self.key_form = Some(form);
+        self
+    }
+
+    /// The name of an argument that takes the downstream key, such as `idempotency_key`. The model doesn't see it; what
+    /// it sends there all the same is ignored, in the key of the call too; the tool and its look-up get the downstream
+    /// key there, the same for every attempt that must not be a second effect. A tool that can't be registered so: one
+    /// whose schema has no such property at its top, gives it a hint, or lets it be no string. Default none.
+    #[must_use]
+    pub fn key_parameter(mut self, name: impl Into<String>) -> Self {
+        self.key_parameter = Some(name.into());
         self
     }
 }

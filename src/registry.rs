@@ -1,5 +1,7 @@
 //! Names to guarded tools, and the answers to an assistant message.
 
+mod lint;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::future::Future;
@@ -11,8 +13,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+pub use self::lint::LintWarning;
 use crate::call::{Call, ToolCall, Turn};
-use crate::canonical::{Arguments, Identifies, LeafText, Node, Normalised, Shape};
+use crate::canonical::{Arguments, Identifies, LeafText, Node, Normalised, Shape, hidden};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{
     Answer, Guard, Guarded, MOST_TIMES, Manifest, ManifestCall, Part, PlacedValue, Plan, Reopens, Turnstile, Work,
@@ -149,16 +152,20 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegisterError`] if the name is empty or taken, the schema or its hints make no sense, the policy asks for a
-    /// look-up or a re-send that the tool can't do, or nothing in its arguments could tell two writes apart and the
+    /// look-up or a re-send that the tool can't do or for a hidden key parameter that it hasn't, or nothing in its arguments could tell two writes apart and the
     /// policy doesn't say what a repeat means.
     pub fn add(&mut self, tool: impl Into<AnyTool>) -> Result<&mut Self, RegisterError> {
-        let tool: AnyTool = tool.into();
-        let refuse = |why: String| Err(RegisterError { tool: tool.name.clone(), why });
+        let mut tool: AnyTool = tool.into();
+        let name = tool.name.clone();
+        let refuse = |why: String| Err(RegisterError { tool: name.clone(), why });
         if tool.name.is_empty() || tool.name.len() > MAX_NAME {
             return refuse(format!("a name has 1 to {MAX_NAME} bytes"));
         }
         if self.tools.contains_key(&tool.name) {
             return refuse("there is a tool of this name already".to_owned());
+        }
+        if let Err(why) = hide_key_parameter(&mut tool) {
+            return refuse(why);
         }
         let shape = match Shape::compile(&tool.schema) {
             Ok(shape) => shape,
@@ -180,14 +187,17 @@ impl Registry {
             offer_again(&mut parameters, name);
         }
         let look_alike = look_alike(&tool.policy, &shape);
-        let AnyTool { name, description, policy, body, .. } = tool;
+        let AnyTool { description, policy, body, .. } = tool;
         let contract = contract(&name, &policy, &shape);
         self.reopens.extend(policy.reopened_by.iter().map(|by| by.tool.clone()));
         self.guard.inner.registered(&name, limits.settle_delay);
         self.order.push(name.clone());
         let spec = ToolSpec { name: name.clone(), description, parameters };
-        let guarded = Guarded { spec, policy, limits, max_result, shape, contract, look_alike, again, body };
-        self.tools.insert(name, Arc::new(guarded));
+        let tool = Guarded { spec, policy, limits, max_result, shape, contract, look_alike, again, body };
+        for warning in lint::warnings(&tool) {
+            tracing::warn!("{warning}");
+        }
+        self.tools.insert(name, Arc::new(tool));
         Ok(self)
     }
 
@@ -274,6 +284,10 @@ impl Registry {
         let limits = &self.guard.inner.settings.arguments;
         let mut arguments = Arguments::read(&call.arguments, limits).map_err(|error| error.to_string())?;
         let times = tool.again.as_deref().map_or(Ok(0), |name| times(&mut arguments, name))?;
+        if let Some(name) = &tool.policy.advanced.key_parameter {
+            // The guard's to fill in: what the model put there means nothing.
+            let _ignored = arguments.remove(name);
+        }
         if tool.body.validates {
             tool.shape.validate(&arguments).map_err(|refusal| refusal.to_string())?;
         }
@@ -281,12 +295,7 @@ impl Registry {
         if !tool.body.takes_text {
             meaning.unrounded().map_err(|error| error.to_string())?;
         }
-        if meaning.identifies_nothing && tool.policy.effect().is_write() && tool.policy.repeat.is_none() {
-            // A tool that needs arguments says better what is missing.
-            let _fits = (tool.body.prepare)(&meaning.executed).map_err(|error| tell::misfit(&error))?;
-            return Err("the call has no arguments that say what it is about. Give at least one.".to_owned());
-        }
-        let context = context_of(&tool.policy, call)?;
+        let context = context_of(&tool.policy, run, call)?;
         let namespace = &run.state().namespace;
         let scope = match tool.policy.scope {
             Scope::Run => KeyScope::Run(&run.state().id),
@@ -294,7 +303,13 @@ impl Registry {
         };
         let identity = meaning.identity_digest;
         let parts = KeyParts { namespace, scope, tool: &tool.spec.name, context: &context, identity, again: times };
-        let work = self.work(run, call, tool, (base_key(&parts), times), &meaning);
+        let key = base_key(&parts);
+        if meaning.identifies_nothing && tool.policy.effect().is_write() && tool.policy.repeat.is_none() {
+            // A tool that needs arguments says better what is missing.
+            let _fits = tool.job(&meaning.executed, &key.downstream(0, 0)).map_err(|error| tell::misfit(&error))?;
+            return Err("the call has no arguments that say what it is about. Give at least one.".to_owned());
+        }
+        let work = self.work(run, call, tool, (key, times), &meaning);
         let before = match times {
             0 => None,
             _ => {
@@ -461,7 +476,9 @@ fn look_alike(policy: &Policy, shape: &Shape) -> LookAlike {
 fn contract(name: &str, policy: &Policy, shape: &Shape) -> Digest {
     let mut context = policy.advanced.context.clone();
     context.sort();
-    digest("toolonce contract", format!("{name:?} {:?} {context:?} {:?}", policy.scope, shape.contract()).as_bytes())
+    let hidden = policy.advanced.key_parameter.as_deref().unwrap_or_default();
+    let parts = format!("{name:?} {:?} {context:?} {hidden:?} {:?}", policy.scope, shape.contract());
+    digest("toolonce contract", parts.as_bytes())
 }
 
 /// Places that both tools name as identity.
@@ -528,14 +545,23 @@ fn refused(call: &Call, why: &str) -> Reply {
     }
 }
 
-/// The context values that the tool's policy declares.
-fn context_of(policy: &Policy, call: &Call) -> Result<Vec<(String, String)>, String> {
-    let value = |name: &String| match call.context.get(name) {
+/// The context values that the tool's policy declares: the call's own, else its run's.
+fn context_of(policy: &Policy, run: &Run, call: &Call) -> Result<Vec<(String, String)>, String> {
+    let value = |name: &String| match call.context.get(name).or_else(|| run.context(name)) {
         Some(value) => Ok((name.clone(), value.clone())),
         None => Err(format!("the program did not say which {name} the call is for")),
     };
     let values: BTreeMap<_, _> = policy.advanced.context.iter().map(value).collect::<Result<_, _>>()?;
     Ok(values.into_iter().collect())
+}
+
+/// Takes the argument that the guard fills in out of the tool's schema.
+fn hide_key_parameter(tool: &mut AnyTool) -> Result<(), String> {
+    let Some(name) = &tool.policy.advanced.key_parameter else { return Ok(()) };
+    let sample = BaseKey::from_bytes([0; 32]).downstream(0, 0).in_form(tool.policy.key_form());
+    tool.schema = hidden(&tool.schema, name, &sample)
+        .map_err(|why| format!("its policy names {name:?} as the argument that takes the downstream key: {why}"))?;
+    Ok(())
 }
 
 /// Why a policy doesn't fit its tool.
@@ -556,6 +582,14 @@ fn objection(tool: &AnyTool, shape: &Shape) -> Option<String> {
     }
     if policy.effect() == Effect::Keyed(KeyWindow::For(Duration::ZERO)) {
         return Some("its key window is zero: say KeyWindow::Unknown if the provider doesn't state one".into());
+    }
+    let form = policy.key_form();
+    if let Some(provider) = policy.provider().filter(|provider| !provider.takes(form)) {
+        return Some(format!(
+            "its downstream key has {} characters, and {} doesn't take as many: choose another key form",
+            form.length(),
+            if provider.name.is_empty() { "its provider" } else { provider.name }
+        ));
     }
     if policy.advanced.context.iter().any(String::is_empty) {
         return Some("a context value has no name".into());

@@ -22,7 +22,7 @@
 //! # }
 //! ```
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -55,6 +55,7 @@ pub struct Run {
     state: Arc<RunState>,
     epoch: u32,
     steps: Arc<Mutex<Steps>>,
+    context: Arc<BTreeMap<String, String>>,
 }
 
 #[derive(Debug, Default)]
@@ -113,7 +114,7 @@ impl Run {
     }
 
     fn of(guard: &Guard, state: Arc<RunState>, epoch: u32) -> Self {
-        Self { guard: guard.clone(), state, epoch, steps: Arc::default() }
+        Self { guard: guard.clone(), state, epoch, steps: Arc::default(), context: Arc::default() }
     }
 
     /// The run id.
@@ -124,6 +125,19 @@ impl Run {
     /// How often the run was resumed before this handle was made.
     pub fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// This handle, with a context value for all calls made through it and its clones: the account, environment or
+    /// directory that the run is about. What a [call](crate::Call::context) says itself goes first. It isn't recorded:
+    /// whoever resumes the run says it again.
+    #[must_use]
+    pub fn with_context(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        Arc::make_mut(&mut self.context).insert(name.into(), value.into());
+        self
+    }
+
+    pub(crate) fn context(&self, name: &str) -> Option<&String> {
+        self.context.get(name)
     }
 
     pub(crate) fn guard(&self) -> &Guard {

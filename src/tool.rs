@@ -24,10 +24,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::Millis;
 use crate::guard::AttemptState;
-use crate::key::DownstreamKey;
+use crate::key::{DownstreamKey, KeyForm};
 use crate::policy::Policy;
 use crate::protocol::record::FailureClass;
+use crate::provider::Provider;
 use crate::store::BoxFuture;
 
 /// One execution of a call.
@@ -41,6 +43,29 @@ impl Attempt {
     /// work, different for any other, and useless for reading stored answers.
     pub fn downstream_key(&self) -> &DownstreamKey {
         &self.state.downstream
+    }
+
+    /// The downstream key as the system downstream wants it: in the form of the policy's
+    /// [`provider`](crate::provider), or the one that [`Advanced::key_form`](crate::Advanced::key_form) chose, else as
+    /// 32 hex digits.
+    pub fn idempotency_key(&self) -> String {
+        self.downstream_key().in_form(self.policy().key_form())
+    }
+
+    /// The header or field that takes the key: the usual one of the policy's [`provider`](crate::provider), if it is
+    /// known.
+    pub fn key_field(&self) -> Option<&'static str> {
+        self.policy().provider().and_then(Provider::field)
+    }
+
+    /// When the key may first have been sent, in milliseconds since the Unix epoch: the same for every attempt under
+    /// this key, as systems want it that judge by it how old a key is.
+    pub fn first_sent(&self) -> Millis {
+        self.state.first_sent
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.state.work.tool.policy
     }
 
     /// Which attempt of its unit of work this is, from 1; 0 for a read.
@@ -85,12 +110,18 @@ impl fmt::Debug for Attempt {
 pub struct LookUp {
     pub(crate) run: String,
     pub(crate) downstream: DownstreamKey,
+    pub(crate) form: KeyForm,
 }
 
 impl LookUp {
     /// The key that the attempts in doubt were given.
     pub fn downstream_key(&self) -> &DownstreamKey {
         &self.downstream
+    }
+
+    /// That key in the form in which they were given it: as [`Attempt::idempotency_key`].
+    pub fn idempotency_key(&self) -> String {
+        self.downstream.in_form(self.form)
     }
 
     /// The run id.

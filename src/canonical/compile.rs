@@ -94,7 +94,7 @@ impl<'s> Compiler<'s> {
         let first_items = self.first_items(&parts, above)?;
         Ok(Place {
             mode: above.mode.unwrap_or(self.unhinted),
-            is_selected: above.mode.is_some(),
+            is_hinted: above.mode.is_some() || hints != Hints::default(),
             looks: Volatility::of_formats(&parts),
             text: above.text,
             is_set: hints.set,

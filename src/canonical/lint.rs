@@ -12,20 +12,19 @@ use super::schema::{Object, escaped};
 use super::shape::{PlaceId, ROOT, Shape};
 
 /// Names as lists of words; an argument's name is or ends in one of them.
-const REQUEST_IDS: [&[&str]; 7] = [
-    &["request", "id"],
-    &["trace", "id"],
-    &["correlation", "id"],
-    &["idempotency", "key"],
-    &["nonce"],
-    &["uuid"],
-    &["token"],
-];
+const DOWNSTREAM_KEYS: [&[&str]; 1] = [&["idempotency", "key"]];
+const REQUEST_IDS: [&[&str]; 6] =
+    [&["request", "id"], &["trace", "id"], &["correlation", "id"], &["nonce"], &["uuid"], &["token"]];
 const TIMES: [&[&str]; 5] = [&["timestamp"], &["time"], &["now"], &["created", "at"], &["requested", "at"]];
 const FREE_TEXTS: [&[&str]; 7] =
     [&["reason"], &["rationale"], &["explanation"], &["thought"], &["comment"], &["note"], &["memo"]];
 
-/// An argument without `identity`, `content` or `ignore` that looks volatile.
+/// An argument that looks volatile: no hint stands on it, and none above says what it counts for.
+///
+/// What looks so: the formats `date-time`, `date`, `time` and `uuid`; and names that are, or end in (after `_`, `-` or in
+/// camel case), `idempotency_key`; `request_id`, `trace_id`, `correlation_id`, `nonce`, `uuid`, `token`; `timestamp`,
+/// `time`, `now`, `created_at`, `requested_at`; `reason`, `rationale`, `explanation`, `thought`, `comment`, `note`,
+/// `memo`. Displays as a sentence that says what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volatile {
     /// Where in the arguments: a JSON pointer, `*` for any item or member.
@@ -38,8 +37,10 @@ pub struct Volatile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Volatility {
-    /// An id of the request, not of the thing it is about; among them idempotency keys, which the model must not
-    /// choose.
+    /// A key for the system downstream, which the model must not choose: the guard can fill it in
+    /// ([`Advanced::key_parameter`](crate::Advanced::key_parameter)).
+    DownstreamKey,
+    /// An id of the request, not of the thing it is about.
     RequestId,
     /// The time of the call.
     Time,
@@ -50,6 +51,7 @@ pub enum Volatility {
 impl fmt::Display for Volatile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (looks, hint) = match self.looks {
+            Volatility::DownstreamKey => return self.hide(f),
             Volatility::RequestId => ("a request's own id", "`ignore`"),
             Volatility::Time => ("a time", "`ignore` if it is the time of the call"),
             Volatility::FreeText => ("free text", "`ignore`, or `content` if it reaches someone"),
@@ -59,12 +61,24 @@ impl fmt::Display for Volatile {
     }
 }
 
+impl Volatile {
+    fn hide(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} looks like a key for the system downstream, which the model must not choose: ", self.pointer)?;
+        match self.pointer.rsplit_once('/') {
+            Some(("", name)) => write!(f, "hide it, `.advanced(|a| a.key_parameter({name:?}))`"),
+            _ => f.write_str("give it the hint `ignore` and send `Attempt::idempotency_key` in its place"),
+        }
+    }
+}
+
 impl Volatility {
     fn of_name(name: &str) -> Option<Self> {
         let words = words(name);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let ends_in = |ending: &&[&str]| words.ends_with(ending);
-        if REQUEST_IDS.iter().any(ends_in) {
+        if DOWNSTREAM_KEYS.iter().any(ends_in) {
+            Some(Self::DownstreamKey)
+        } else if REQUEST_IDS.iter().any(ends_in) {
             Some(Self::RequestId)
         } else if TIMES.iter().any(ends_in) {
             Some(Self::Time)
@@ -97,12 +111,13 @@ fn words(name: &str) -> Vec<String> {
         }
         after_capital = char.is_uppercase();
     }
+    // A capital after `_` or `-` begins a word that has begun already.
+    words.retain(|word| !word.is_empty());
     words
 }
 
 impl Shape {
-    /// The arguments that look volatile and have no hint that says what they count for, sorted
-    /// by pointer. For tools that write: a read runs each time anyway.
+    /// The arguments that look volatile and have no hint, sorted by pointer. For tools that write: a read runs each time anyway.
     pub fn volatile(&self) -> Vec<Volatile> {
         let mut found = Vec::new();
         let mut seen = HashSet::from([ROOT]);
@@ -110,8 +125,8 @@ impl Shape {
         while let Some((place, pointer)) = waiting.pop() {
             for (name, below) in self.below(place) {
                 let pointer = format!("{pointer}/{}", name.map_or("*".to_owned(), escaped));
-                let looks = self.places[below].looks.or_else(|| Volatility::of_name(name?));
-                if let (Some(looks), false) = (looks, self.places[below].is_selected) {
+                let looks = name.and_then(Volatility::of_name).or(self.places[below].looks);
+                if let (Some(looks), false) = (looks, self.places[below].is_hinted) {
                     found.push(Volatile { pointer: pointer.clone(), looks });
                 }
                 if seen.insert(below) {
@@ -138,14 +153,17 @@ mod tests {
 
     #[test]
     fn names() {
-        use Volatility::{FreeText, RequestId, Time};
+        use Volatility::{DownstreamKey, FreeText, RequestId, Time};
         for (name, looks) in [
             ("request_id", Some(RequestId)),
             ("clientRequestId", Some(RequestId)),
             ("x-trace-id", Some(RequestId)),
+            ("X-Trace-ID", Some(RequestId)),
+            ("Created_At", Some(Time)),
             ("requestID", Some(RequestId)),
             ("UUID", Some(RequestId)),
-            ("idempotencyKey", Some(RequestId)),
+            ("idempotencyKey", Some(DownstreamKey)),
+            ("x-idempotency-key", Some(DownstreamKey)),
             ("order_token", Some(RequestId)),
             ("time", Some(Time)),
             ("startTime", Some(Time)),
@@ -177,7 +195,7 @@ mod tests {
             "$defs": { "Line": { "properties": { "memo": {}, "next": { "$ref": "#/$defs/Line" } } } }
         }))?;
         let found: Vec<_> = shape.volatile().into_iter().map(|volatile| volatile.pointer).collect();
-        assert_eq!(found, ["/lines/*/memo", "/lines/*/next/memo", "/note", "/when"]);
+        assert_eq!(found, ["/lines/*/memo", "/lines/*/next/memo", "/when"]);
         Ok(())
     }
 }

@@ -70,6 +70,7 @@
 mod arguments;
 mod compile;
 mod error;
+mod hidden;
 mod hints;
 mod leaves;
 mod lint;
@@ -88,6 +89,7 @@ use std::cmp::Ordering;
 
 pub use self::arguments::Arguments;
 pub use self::error::{ReadError, ReadErrorKind};
+pub(crate) use self::hidden::{hidden, with_member};
 pub use self::leaves::{LeafText, Leaves};
 pub use self::lint::{Volatile, Volatility};
 pub use self::normalise::{NormaliseError, Normalised};

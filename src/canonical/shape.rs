@@ -76,8 +76,8 @@ pub(super) const ROOT: PlaceId = 0;
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) mode: Mode,
-    /// Whether a hint, here or above, chose the mode.
-    pub(super) is_selected: bool,
+    /// Whether a hint stands here, or one above chose the mode.
+    pub(super) is_hinted: bool,
     /// What the place's format suggests.
     pub(super) looks: Option<Volatility>,
     pub(super) text: TextRules,
@@ -161,6 +161,12 @@ impl Shape {
     /// Whether arguments of this shape say which thing a call is about.
     pub fn identifies(&self) -> Identifies {
         self.identifies
+    }
+
+    /// Whether the schema names an argument, as one that may or must be there.
+    pub(super) fn speaks_of(&self, name: &str) -> bool {
+        let root = &self.places[ROOT];
+        root.property(name).is_some() || root.rules.requires(name)
     }
 
     /// Whether a value is a null that its property can't mean. Strict schemas make models send it for "left out".

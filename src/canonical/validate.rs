@@ -89,6 +89,10 @@ impl Rules {
         self.types.iter().all(|types| types.contains(&"object"))
     }
 
+    pub(super) fn requires(&self, name: &str) -> bool {
+        self.required.iter().any(|required| required == name)
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.members == Members::Closed
     }
@@ -98,7 +102,7 @@ impl Rules {
     }
 
     /// What is wrong with a value itself, not with what it holds.
-    fn objection(&self, node: &Node<'_>) -> Option<String> {
+    pub(super) fn objection(&self, node: &Node<'_>) -> Option<String> {
         if let Some(types) = self.types.iter().find(|types| !types.iter().any(|word| is_of_type(node, word))) {
             return Some(format!("must be of type {}", types.join(" or ")));
         }

@@ -13,7 +13,7 @@ use super::work::Work;
 use crate::Millis;
 use crate::key::{BaseKey, DownstreamKey, digest};
 use crate::policy::{Effect, InDoubt, KeyWindow};
-use crate::protocol::apply::{Answer, End, Event, NewClaim, Refused, apply, millis};
+use crate::protocol::apply::{Answer, End, Event, NewClaim, Over, Refused, apply, millis};
 use crate::protocol::decide::{Act, Decision, Place};
 use crate::protocol::history::History;
 use crate::protocol::notes::{Note, note};
@@ -51,6 +51,7 @@ pub(crate) struct AttemptState {
     pub(crate) occurrence: usize,
     pub(crate) fence: Fence,
     pub(crate) deadline: Millis,
+    pub(crate) first_sent: Millis,
     pub(crate) overtaken: AtomicBool,
 }
 
@@ -102,6 +103,7 @@ pub(crate) struct Claim {
     pub(crate) fence: Fence,
     pub(crate) at: Millis,
     pub(crate) deadline: Millis,
+    pub(crate) first_sent: Millis,
     pub(crate) downstream: DownstreamKey,
     pub(crate) job: Job,
 }
@@ -130,26 +132,14 @@ impl Inner {
         let Act::Attempt { over, kept, permitted, .. } = decision.act else { return Ok(Claimed::Moved) };
         let record = known.base.occurrences.get(decision.occurrence);
         let kept = record.and_then(|record| record.kept_arguments.clone()).filter(|_| kept);
-        let text = kept.clone().unwrap_or_else(|| work.executed.clone());
-        let job = match (work.tool.body.prepare)(&text) {
+        let text = kept.as_deref().unwrap_or(&work.executed);
+        let event = Event::Claim(Box::new(self.new_claim(work, text, (over, permitted))));
+        let Ok(mut next) = apply(&known.base, decision.occurrence, &event) else { return Ok(Claimed::Moved) };
+        let downstream = downstream(&work.key, &next, decision.occurrence);
+        let job = match work.tool.job(text, &downstream) {
             Ok(job) => job,
             Err(error) => return Ok(Claimed::Unreadable(error)),
         };
-        let at = self.now.get();
-        let event = Event::Claim(Box::new(NewClaim {
-            owner: self.lease.me,
-            at,
-            attempt_deadline: work.tool.limits.attempt_deadline,
-            window: window(work),
-            over,
-            permission: permitted.then(|| work.asked.asker()),
-            strictness: work.tool.policy.effect().into(),
-            fingerprint: work.asked.fingerprint,
-            executed: digest("toolonce executed", text.as_bytes()),
-            kept_arguments: keeps_arguments(work, &text).then_some(text),
-            leaves: work.leaves.clone(),
-        }));
-        let Ok(mut next) = apply(&known.base, decision.occurrence, &event) else { return Ok(Claimed::Moved) };
         if next.about == About::default() {
             next.about = About { tool: work.name().to_owned(), run: work.asked.run.clone() };
         }
@@ -158,9 +148,11 @@ impl Inner {
             return Ok(Claimed::NoRoom);
         }
         let durability = claim_durability(work, &next, decision.occurrence);
-        let claim = next.occurrences[decision.occurrence].claim.as_ref();
-        let (fence, deadline) = claim.map_or((Fence::default(), at), |claim| (claim.fence, claim.deadline));
-        match self.put_of_turn(work, known, next.clone(), along, (durability, Purpose::Claim)).await {
+        let claimed = &next.occurrences[decision.occurrence];
+        let (fence, first_sent) = (claimed.fence, claimed.first_sent);
+        let Some(claimed) = &claimed.claim else { return Ok(Claimed::Moved) };
+        let (at, deadline) = (claimed.claimed_at, claimed.deadline);
+        match self.put_of_turn(work, known, next, along, (durability, Purpose::Claim)).await {
             Ok(true) if work.tool.policy.effect().is_write() && !work.is_pinned => {
                 work.run.bind(work.name(), work.tool.contract);
             }
@@ -171,8 +163,26 @@ impl Inner {
                 return Err(error);
             }
         }
-        let downstream = downstream(&work.key, &next, decision.occurrence);
-        Ok(Claimed::Yes(Claim { occurrence: decision.occurrence, fence, at, deadline, downstream, job }))
+        let first_sent = first_sent.unwrap_or(at);
+        let occurrence = decision.occurrence;
+        Ok(Claimed::Yes(Claim { occurrence, fence, at, deadline, first_sent, downstream, job }))
+    }
+
+    /// The wish to execute `text` for `work`.
+    fn new_claim(&self, work: &Work, text: &str, (over, permitted): (Over, bool)) -> NewClaim {
+        NewClaim {
+            owner: self.lease.me,
+            at: self.now.get(),
+            attempt_deadline: work.tool.limits.attempt_deadline,
+            window: window(work),
+            over,
+            permission: permitted.then(|| work.asked.asker()),
+            strictness: work.tool.policy.effect().into(),
+            fingerprint: work.asked.fingerprint,
+            executed: digest("toolonce executed", text.as_bytes()),
+            kept_arguments: keeps_arguments(work, text).then(|| text.to_owned()),
+            leaves: work.leaves.clone(),
+        }
     }
 
     /// Puts `next` in the present epoch of its run, and the turn's manifest with it. Whether it is in; if not, something
@@ -213,7 +223,7 @@ impl Inner {
 
     /// Executes a claimed attempt and records its end. Past the deadline the body goes on, on its own.
     pub(crate) async fn execute(self: &Arc<Self>, work: &Arc<Work>, claim: Claim) -> Ending {
-        let Claim { occurrence, fence, at, deadline, downstream, job } = claim;
+        let Claim { occurrence, fence, at, deadline, first_sent, downstream, job } = claim;
         let unit = (occurrence, fence);
         self.bodies.enter(work.key, unit);
         if !self.may_start(work, unit, at, deadline).await {
@@ -230,6 +240,7 @@ impl Inner {
             occurrence,
             fence,
             deadline,
+            first_sent,
             overtaken: AtomicBool::new(false),
         };
         let mut body = self.spawn_body(work.key, job, Attempt { state: Arc::new(state) });

@@ -248,8 +248,9 @@ impl Inner {
     ) -> Result<bool, Error> {
         let record = &known.base.occurrences[occurrence];
         let text = record.kept_arguments.as_deref().unwrap_or(&work.executed);
-        let Some(Ok(job)) = work.tool.body.look_up.as_ref().map(|look_up| look_up(text)) else { return Ok(false) };
-        let about = LookUp { run: work.asked.run.clone(), downstream: downstream(&work.key, &known.base, occurrence) };
+        let downstream = downstream(&work.key, &known.base, occurrence);
+        let Some(Ok(job)) = work.tool.look_up_job(text, &downstream) else { return Ok(false) };
+        let about = LookUp { run: work.asked.run.clone(), downstream, form: work.tool.policy.key_form() };
         let limit = work.tool.limits.attempt_deadline;
         let mut inside = attempt::inside();
         inside.push(work.key);

@@ -17,19 +17,22 @@ use crate::tool::Attempt;
 impl Inner {
     /// Executes a read: nothing is claimed. Its outcome is recorded for redeliveries of its place, if it has one.
     pub(crate) async fn read(self: &Arc<Self>, work: &Arc<Work>, at: Option<(usize, Place)>) -> Ending {
-        let job = match (work.tool.body.prepare)(&work.executed) {
+        let downstream = work.key.downstream(0, 0);
+        let job = match work.tool.job(&work.executed, &downstream) {
             Ok(job) => job,
             Err(message) => return Ending::Failed(Failure { class: FailureClass::Permanent, message }),
         };
-        let deadline = self.now.get().saturating_add(millis(work.tool.limits.attempt_deadline));
+        let now = self.now.get();
+        let deadline = now.saturating_add(millis(work.tool.limits.attempt_deadline));
         let state = AttemptState {
             inner: Arc::clone(self),
             work: Arc::clone(work),
             run: Arc::clone(&work.run.id),
-            downstream: work.key.downstream(0, 0),
+            downstream,
             occurrence: 0,
             fence: Fence::default(),
             deadline,
+            first_sent: now,
             overtaken: AtomicBool::new(false),
         };
         let mut body = self.spawn_body(work.key, job, Attempt { state: Arc::new(state) });

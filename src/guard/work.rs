@@ -1,16 +1,17 @@
 //! One call, ready for the call path.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::canonical::Shape;
+use crate::canonical::{Shape, with_member};
 use crate::error::{Error, ErrorKind};
-use crate::key::{BaseKey, Digest};
+use crate::key::{BaseKey, Digest, DownstreamKey};
 use crate::policy::{LookAlike, Policy};
 use crate::protocol::decide::{Asked, Limits};
 use crate::protocol::notes::NotedPlace;
 use crate::protocol::record::Leaf;
-use crate::tool::{Body, ToolSpec};
+use crate::tool::{Body, Job, LookUpJob, ToolSpec};
 
 use super::manifest::Plan;
 use super::reopen::Part;
@@ -32,6 +33,27 @@ pub(crate) struct Guarded {
     /// The name of the argument by which the model asks for the same again, if it is offered.
     pub(crate) again: Option<String>,
     pub(crate) body: Arc<Body>,
+}
+
+impl Guarded {
+    /// An execution of these arguments under this downstream key. The error is for the model.
+    pub(crate) fn job(&self, arguments: &str, key: &DownstreamKey) -> Result<Job, String> {
+        (self.body.prepare)(&self.filled(arguments, key))
+    }
+
+    /// A look-up for an execution of these arguments under this downstream key, if the tool has one.
+    pub(crate) fn look_up_job(&self, arguments: &str, key: &DownstreamKey) -> Option<Result<LookUpJob, String>> {
+        self.body.look_up.as_ref().map(|look_up| look_up(&self.filled(arguments, key)))
+    }
+
+    /// The arguments as the tool gets them: with the downstream key where the policy says so. Records keep them
+    /// without: a re-send has the same key, since it has the same generation.
+    fn filled<'a>(&self, arguments: &'a str, key: &DownstreamKey) -> Cow<'a, str> {
+        match &self.policy.advanced.key_parameter {
+            Some(name) => with_member(arguments, name, &key.in_form(self.policy.key_form())).into(),
+            None => arguments.into(),
+        }
+    }
 }
 
 /// One call: read, normalised and keyed.

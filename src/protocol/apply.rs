@@ -252,7 +252,10 @@ fn supersede(record: &mut Record, new: &NewClaim) -> Result<(), Refused> {
 /// Whether a new attempt on a record without open attempts needs a new downstream key: the provider would replay a
 /// stored failure, refuse other bytes, or has forgotten the old key.
 fn begins_generation(record: &Record, new: &NewClaim) -> bool {
-    let failed = record.last.as_ref().is_some_and(|last| last.failure.class == FailureClass::Permanent);
+    // Only the newest attempt's failure: an older one began this generation already, and whoever said of the attempts
+    // since that they did not happen may be wrong; under the same key that does no harm.
+    let newest = record.last.as_ref().filter(|last| last.fence == record.fence);
+    let failed = newest.is_some_and(|last| last.failure.class == FailureClass::Permanent);
     let forgotten = match (new.window, record.first_sent) {
         // An unknown window never protects a re-send, but it is no reason for another key after a clean failure.
         (Some(window @ KeyWindow::For(_)), Some(first)) => !window_holds(new.at, new.attempt_deadline, window, first),

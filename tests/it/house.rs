@@ -54,7 +54,8 @@ fn uses(text: &str) -> BTreeSet<String> {
 const MAY_USE: &[(&str, &[&str])] = &[
     ("canonical", &["key"]),
     ("key", &[]),
-    ("policy", &[]),
+    ("provider", &["key"]),
+    ("policy", &["key", "provider"]),
     ("clock", &["store"]),
     ("codec", &["key", "codec"]),
     ("protocol", &["key", "policy", "codec", "Millis", "protocol"]),

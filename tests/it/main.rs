@@ -12,9 +12,11 @@ mod keys_hostile;
 mod keys_jcs;
 mod keys_meaning;
 mod keys_shape;
+mod lint;
 #[cfg(feature = "openai")]
 mod openai;
 mod pressed;
+mod providers;
 mod refusals;
 mod replayed;
 mod results;

@@ -84,7 +84,10 @@ impl Story {
     }
 
     fn claim(&mut self, occurrence: usize, over: Over) -> Result<Fence, Refused> {
-        let window = matches!(self.policy.effect(), toolonce::Effect::Keyed(_)).then_some(WINDOW);
+        let window = match self.policy.effect() {
+            toolonce::Effect::Keyed(window) => Some(window),
+            _ => None,
+        };
         let claim = NewClaim {
             owner: OwnerId([0; 16]),
             at: self.now,
@@ -420,6 +423,44 @@ fn hole_27_generations() {
     assert_eq!(story.record(0).generation, 1);
     story.bytes = 2;
     assert_eq!(story.claim(0, doubt(Fence(5))), Err(Refused::OtherBytes));
+}
+
+/// A permanent failure ends its own generation and no later one: an attempt after it that was in doubt until a human
+/// said no is followed under the same key.
+#[test]
+fn a_no_keeps_the_generation_that_a_failure_began() {
+    let mut story = Story::of(Policy::keyed(WINDOW));
+    let f1 = story.claim(0, Over::Nothing).unwrap();
+    story.end(0, f1, no_effect(FailureClass::Permanent)).unwrap();
+    let f2 = story.claim(0, Over::Nothing).unwrap();
+    story.end(0, f2, unknown()).unwrap();
+    story.answered(f2, Answer::DidNotHappen).unwrap();
+    story.claim(0, Over::Nothing).unwrap();
+    assert_eq!(story.record(0).generation, 1);
+}
+
+/// What is known not to have happened may be tried under a new key once the provider has forgotten the old one, and a
+/// clock that stands before the first send can't tell that it hasn't; an unknown window is no reason for another key.
+#[test]
+fn a_generation_ends_with_its_window() {
+    for (policy, at, generation) in [
+        (Policy::keyed(WINDOW), 1_060, 0),
+        (Policy::keyed(WINDOW), 1_090, 1),
+        (Policy::keyed(WINDOW), 990, 1),
+        (Policy::keyed(KeyWindow::Permanent), 990, 0),
+        (Policy::keyed(KeyWindow::Permanent), 9_999_999, 0),
+        (Policy::keyed(KeyWindow::Unknown), 9_999_999, 0),
+    ] {
+        let mut story = Story::of(policy.clone());
+        story.now = 1_000;
+        let f1 = story.claim(0, Over::Nothing).unwrap();
+        story.end(0, f1, no_effect(FailureClass::Retryable)).unwrap();
+        story.now = at;
+        story.claim(0, Over::Nothing).unwrap();
+        let record = story.record(0);
+        assert_eq!(record.generation, generation, "{policy:?} at {at}");
+        assert_eq!(record.first_sent, Some(if generation == 0 { 1_000 } else { at }), "{policy:?} at {at}");
+    }
 }
 
 /// A zombie's end must never meet a newer claim under its own fence.

@@ -1,6 +1,6 @@
 //! The steps of one case.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -388,6 +388,11 @@ impl Case<'_> {
     pub(super) fn key_of(&self, name: &str) -> Option<String> {
         let replied = self.reply_of(name).and_then(Reply::downstream_key).map(toolonce::key::DownstreamKey::hex64);
         replied.or_else(|| self.common.ledger.key_of(self.number(name).ok()? as u64))
+    }
+
+    /// The tools that the lint names.
+    pub(super) fn warnings(&self) -> BTreeSet<String> {
+        self.first.registry.lint().into_iter().map(|warning| warning.tool).collect()
     }
 
     pub(super) fn incidents(&self) -> u64 {

@@ -1,5 +1,7 @@
 //! Whether what came is what was expected.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use toolonce::Reply;
 
@@ -43,6 +45,12 @@ fn totals(case: &Case<'_>, found: &mut Vec<String>) {
     }
     if let Some(expected) = file.incidents {
         count("incidents", "the guard", Count { min: expected, max: expected }, case.incidents());
+    }
+    if let Some(expected) = &file.warnings {
+        let (expected, came) = (expected.iter().cloned().collect::<BTreeSet<_>>(), case.warnings());
+        if expected != came {
+            found.push(sentence("tools that the lint names", &format!("{expected:?}"), &format!("{came:?}")));
+        }
     }
 }
 

@@ -109,9 +109,6 @@ pub fn run_all(jobs: &[Job<'_>]) -> Vec<Vec<String>> {
 /// What the case needs and the library doesn't have.
 fn not_built(job: Job<'_>) -> Option<String> {
     let case = job.case;
-    if case.warnings.is_some() {
-        return Some("`warnings`".to_owned());
-    }
     if case.config.secret.is_some() {
         return Some("`config.secret`".to_owned());
     }

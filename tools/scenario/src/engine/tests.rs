@@ -57,6 +57,7 @@ fn every_total_can_fail() {
         (r#""effects":{"t":2}"#, "effects of t: expected 2, came 1"),
         (r#""executions":{"t":[2,3]}"#, "executions of t: expected 2 to 3, came 1"),
         (r#""downstream_keys":{"t":2}"#, "downstream keys of t: expected 2, came 1"),
+        (r#""warnings":["t"]"#, r#"tools that the lint names: expected {"t"}, came {}"#),
         (r#""incidents":1"#, "incidents of the guard: expected 1, came 0"),
     ] {
         assert_eq!(found(&call("A", 0, ""), &format!(",{total}")), format!("x [memory]: {says}"));
