@@ -224,13 +224,8 @@ impl Registry {
     pub async fn answer<C: ToolCall>(&self, run: &Run, turn: Turn, calls: &[C]) -> Vec<Reply> {
         let calls: Vec<Call> = calls.iter().map(|call| call.to_call().turn(turn)).collect();
         let mut works: Vec<Result<Work, String>> = calls.iter().map(|call| self.prepare(run, call)).collect();
-        let plan = match self.plan(run, turn, &calls, &works).await {
-            Ok(plan) => Arc::new(plan),
-            Err(error) => {
-                let why = format!("what this turn did before can't be read: {error}");
-                return calls.iter().map(|call| refused(call, &why)).collect();
-            }
-        };
+        let plan = self.plan(run, turn, &calls, &works).await;
+        let plan = Arc::new(plan.unwrap_or_else(|error| Plan::unreadable(run.state(), turn, &error)));
         pin(&calls, &mut works, &plan);
         number(&mut works);
         // Equal calls enter one after the other; everything else at once.

@@ -7,10 +7,12 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::Inner;
+use super::here::{UnrecordedEnd, Unwritten};
 use super::records::{Along, Known, Put, Records, downstream};
 use super::rows::{Reopening, Row};
 use super::work::Work;
 use crate::Millis;
+use crate::error::ErrorKind;
 use crate::key::{BaseKey, DownstreamKey, digest};
 use crate::policy::{Effect, InDoubt, KeyWindow};
 use crate::protocol::apply::{Answer, End, Event, NewClaim, Over, Refused, apply, millis};
@@ -18,7 +20,7 @@ use crate::protocol::decide::{Act, Decision, Place};
 use crate::protocol::history::History;
 use crate::protocol::notes::{Note, note};
 use crate::protocol::record::{About, Base, Body, Failure, FailureClass, Fence, Record};
-use crate::store::{Durability, Purpose, StoreError};
+use crate::store::{Durability, Purpose, StoreError, StoreErrorKind};
 use crate::tool::{Attempt, Job, Produced, ToolError};
 
 tokio::task_local! {
@@ -153,13 +155,18 @@ impl Inner {
         let Some(claimed) = &claimed.claim else { return Ok(Claimed::Moved) };
         let (at, deadline) = (claimed.claimed_at, claimed.deadline);
         match self.put_of_turn(work, known, next, along, (durability, Purpose::Claim)).await {
-            Ok(true) if work.tool.policy.effect().is_write() && !work.is_pinned => {
-                work.run.bind(work.name(), work.tool.contract);
+            Ok(true) => {
+                // If the store lost an uncertain claim, this one has its number.
+                self.unstarted.forget(&work.key, (decision.occurrence, fence));
+                if work.tool.policy.effect().is_write() && !work.is_pinned {
+                    work.run.bind(work.name(), work.tool.contract);
+                }
             }
-            Ok(true) => {}
             Ok(false) => return Ok(Claimed::Moved),
             Err(error) => {
-                self.unstarted.add(work.key, (decision.occurrence, fence));
+                if error.kind() == ErrorKind::Store(StoreErrorKind::Uncertain) {
+                    self.unstarted.add(work.key, (decision.occurrence, fence));
+                }
                 return Err(error);
             }
         }
@@ -169,7 +176,7 @@ impl Inner {
     }
 
     /// The wish to execute `text` for `work`.
-    fn new_claim(&self, work: &Work, text: &str, (over, permitted): (Over, bool)) -> NewClaim {
+    pub(super) fn new_claim(&self, work: &Work, text: &str, (over, permitted): (Over, bool)) -> NewClaim {
         NewClaim {
             owner: self.lease.me,
             at: self.now.get(),
@@ -199,7 +206,7 @@ impl Inner {
         // Changes only when the run is resumed: what an older epoch wants can't pass.
         along.checks.push((work.run.row_key(), Some(work.present()?.row)));
         if let Some(plan) = &work.plan {
-            plan.join(&mut along);
+            plan.join(&mut along)?;
         }
         along.checks.extend(beside.checks);
         along.puts.extend(beside.puts);
@@ -369,7 +376,8 @@ impl Inner {
             }
             Err(error) => {
                 tracing::error!(%error, tool = work.name(), "the end of an attempt could not be recorded");
-                self.unrecorded.keep(work, unit.0, event, puts);
+                let what = Unwritten::End { event, puts };
+                self.keep_unrecorded(UnrecordedEnd { work: Arc::clone(work), occurrence: unit.0, what });
                 false
             }
         }
@@ -396,26 +404,17 @@ impl Inner {
                 }
             };
             let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Synced, Purpose::Complete);
-            match put.await? {
-                Put::Done { version } => {
-                    if let Some(log) = log {
-                        work.run.wrote_log(log, version);
-                    }
-                    if is_success(&event) && work.tool.policy.effect().is_write() {
-                        work.run.did(work.name(), (work.key, occurrence), self.now.get());
-                    }
-                    return Ok(Ok(()));
+            if self.completed(work, put.await?, log)? {
+                if is_success(&event) && work.tool.policy.effect().is_write() {
+                    work.run.did(work.name(), (work.key, occurrence), self.now.get());
                 }
-                Put::Moved(existing) => {
-                    let log = existing.into_iter().next().flatten();
-                    work.run.refresh_log(log).map_err(corrupt)?;
-                }
+                return Ok(Ok(()));
             }
         }
     }
 
     /// A completion gets its place in the run's order, if some tool is reopened by another.
-    async fn count_completion(
+    pub(super) async fn count_completion(
         &self,
         work: &Work,
         event: &mut Event,
@@ -441,6 +440,28 @@ impl Inner {
         Ok(Some(log))
     }
 
+    /// Whether the put of a completion is in; if not, it is to be judged again.
+    pub(super) fn completed(
+        &self,
+        work: &Work,
+        put: Put,
+        log: Option<super::rows::RunLog>,
+    ) -> Result<bool, StoreError> {
+        match put {
+            Put::Done { version } => {
+                if let Some(log) = log {
+                    work.run.wrote_log(log, version);
+                }
+                Ok(true)
+            }
+            Put::Moved(existing) => {
+                let log = existing.into_iter().next().flatten();
+                work.run.refresh_log(log).map_err(corrupt)?;
+                Ok(false)
+            }
+        }
+    }
+
     /// A second success of a `Write` is what the library exists to prevent: somebody has to know. An attempt whose
     /// success a look-up or a human told before, or that is recorded twice after an uncertain commit, is no second one.
     fn note_refusal(&self, work: &Work, record: Option<&Record>, event: &Event, refused: Refused) {
@@ -450,9 +471,13 @@ impl Inner {
             _ => false,
         };
         if second && refused == Refused::OutcomeRecorded && work.tool.policy.effect() == Effect::Write {
-            self.incidents.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(tool = work.name(), run = %work.asked.run, "incident: a write was executed twice");
+            self.count_incident(work);
         }
+    }
+
+    pub(super) fn count_incident(&self, work: &Work) {
+        self.incidents.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(tool = work.name(), run = %work.asked.run, "incident: a write was executed twice");
     }
 }
 
@@ -463,8 +488,8 @@ fn is_success(event: &Event) -> bool {
     )
 }
 
-fn corrupt(error: crate::Error) -> StoreError {
-    StoreError::new(crate::store::StoreErrorKind::Corrupt, error.to_string())
+pub(super) fn corrupt(error: crate::Error) -> StoreError {
+    StoreError::new(StoreErrorKind::Corrupt, error.to_string())
 }
 
 /// Notes the place that a claim is for.

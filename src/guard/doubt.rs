@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::answer::{ResultText, Told};
 use super::attempt::{self, bounded};
-use super::records::{Along, Known, Put, Records, downstream, unpack};
+use super::records::{Along, Known, Put, Records, downstream};
 use super::reopen::values_of;
 use super::rows::{Prefix, Reopening, Row, RunLog};
 use super::work::Work;
@@ -15,10 +14,9 @@ use super::{Guard, Inner};
 use crate::Millis;
 use crate::error::{Error, ErrorKind};
 use crate::key::{BaseKey, digest};
-use crate::protocol::apply::{Answer, End, Event, apply, millis};
+use crate::protocol::apply::{Answer, Event, apply, millis};
 use crate::protocol::record::{Base, Body, Fence, Record, ToldBy, View, view};
 use crate::store::{Durability, Purpose};
-use crate::tell::{self, ReplyKind};
 use crate::tool::{LookUp, Produced, Reconciled};
 
 /// A call of which it isn't known whether it happened.
@@ -275,7 +273,7 @@ impl Inner {
             Reconciled::DidNotHappen if !no_counts => return Ok(false),
             Reconciled::DidNotHappen => Answer::DidNotHappen,
             Reconciled::Happened(produced) => {
-                let body = self.look_up_body(work, (occurrence, fence), &produced, &mut along);
+                let body = self.produced_body(work, (occurrence, fence), &produced, &mut along);
                 Answer::Happened { body, fingerprint: record.fingerprint, told_by: ToldBy::LookUp, order: 0 }
             }
         };
@@ -285,52 +283,19 @@ impl Inner {
         Ok(true)
     }
 
-    fn look_up_body(&self, work: &Work, unit: (usize, Fence), produced: &Produced, along: &mut Along) -> Body {
+    /// What a record keeps of a result.
+    pub(super) fn produced_body(
+        &self,
+        work: &Work,
+        unit: (usize, Fence),
+        produced: &Produced,
+        along: &mut Along,
+    ) -> Body {
         match produced {
             Ok(text) => Records::body(work.run.prefix, &work.key, unit, text, work.tool.max_result, along),
             Err(why) => {
                 Body::NotKept { length: 0, digest: digest("toolonce result", b""), head: bounded(why).into_bytes() }
             }
         }
-    }
-
-    /// Tries again to record ends that the store could not take. The outcome among them, if it still can't.
-    pub(crate) async fn settle_unrecorded(self: &Arc<Self>, work: &Arc<Work>) -> Option<Told> {
-        let mut ends = self.unrecorded.take(&work.key).into_iter();
-        while let Some(end) = ends.next() {
-            let recorded = self.commit_event(&end.work, end.occurrence, end.event.clone(), &end.puts).await;
-            if recorded.is_ok() {
-                self.bodies.leave(&work.key, end.unit());
-                continue;
-            }
-            let success = end.is_success().then(|| (end.event.clone(), end.puts.clone()));
-            self.unrecorded.put_back(std::iter::once(end).chain(ends).collect());
-            return success.and_then(|(event, puts)| unrecorded_text(&event, &puts)).map(|text| {
-                let text = ResultText::kept(text);
-                let at = self.now.get();
-                Told::Outcome {
-                    kind: ReplyKind::Unrecorded,
-                    mark: crate::protocol::decide::Mark::Own,
-                    at,
-                    replays: 0,
-                    text,
-                }
-            });
-        }
-        None
-    }
-}
-
-/// The result in an end that isn't recorded.
-fn unrecorded_text(event: &Event, puts: &[(crate::store::Key, Vec<u8>)]) -> Option<String> {
-    let Event::Ended { end: End::Success { body, .. }, .. } = event else { return None };
-    match body {
-        Body::Inline(bytes) => String::from_utf8(bytes.clone()).ok(),
-        Body::Pieces { length, digest, .. } => {
-            let packed: Vec<u8> = puts.iter().flat_map(|(_, piece)| piece.clone()).collect();
-            unpack(&packed, *length, *digest)
-        }
-        Body::NotKept { length, head, .. } => Some(tell::not_kept(*length, &String::from_utf8_lossy(head))),
-        Body::Dropped => None,
     }
 }

@@ -1,14 +1,17 @@
 //! What only this process knows: which bodies live in it, which outcomes were taken, which ends aren't recorded yet.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::records::unpack;
 use super::work::Work;
 use crate::key::BaseKey;
-use crate::protocol::apply::{End, Event};
-use crate::protocol::decide::Here;
-use crate::protocol::record::Fence;
+use crate::protocol::apply::{End, Event, NewClaim};
+use crate::protocol::decide::{Here, Place};
+use crate::protocol::record::{Body, Fence};
 use crate::store::Key;
+use crate::tell;
+use crate::tool::Produced;
 
 /// Bodies that live in this process or whose end isn't recorded yet, and occurrences whose outcome a caller without turns took.
 #[derive(Debug, Default)]
@@ -68,12 +71,17 @@ impl Unstarted {
         self.set.lock().unwrap_or_else(PoisonError::into_inner).contains(&(*key, unit.0, unit.1))
     }
 
+    /// Whether there may be any of a record.
+    pub(crate) fn has_any(&self, key: &BaseKey) -> bool {
+        self.set.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(known, ..)| known == key)
+    }
+
     pub(crate) fn forget(&self, key: &BaseKey, unit: (usize, Fence)) {
         self.set.lock().unwrap_or_else(PoisonError::into_inner).remove(&(*key, unit.0, unit.1));
     }
 }
 
-/// Ends that the store could not take.
+/// Ends that the store could not take, in the order in which they came. They stay here until they are recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Unrecorded {
     map: Mutex<HashMap<BaseKey, Vec<UnrecordedEnd>>>,
@@ -84,49 +92,84 @@ pub(crate) struct Unrecorded {
 pub(crate) struct UnrecordedEnd {
     pub(crate) work: Arc<Work>,
     pub(crate) occurrence: usize,
-    pub(crate) event: Event,
-    pub(crate) puts: Vec<(Key, Vec<u8>)>,
+    pub(crate) what: Unwritten,
+}
+
+/// What the store has to be told.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Unwritten {
+    /// How an attempt ended whose claim it has.
+    End { event: Event, puts: Vec<(Key, Vec<u8>)> },
+    /// That there was an execution at all: it ran without a claim, see [`StoreDown`](super::StoreDown). What came of it,
+    /// or what is known of an end that says nothing.
+    Whole { claim: Box<NewClaim>, place: Option<Place>, came: Result<Produced, String> },
 }
 
 impl UnrecordedEnd {
-    /// Whose end it is.
-    pub(crate) fn unit(&self) -> (usize, Fence) {
-        let fence = match self.event {
-            Event::Ended { fence, .. } => fence,
-            _ => Fence::default(),
-        };
-        (self.occurrence, fence)
+    /// The attempt whose end it is, if it had a claim.
+    pub(crate) fn unit(&self) -> Option<(usize, Fence)> {
+        match self.what {
+            Unwritten::End { event: Event::Ended { fence, .. }, .. } => Some((self.occurrence, fence)),
+            _ => None,
+        }
     }
 
-    pub(crate) fn is_success(&self) -> bool {
-        matches!(self.event, Event::Ended { end: End::Success { .. }, .. })
+    /// The result in it.
+    pub(crate) fn text(&self) -> Option<String> {
+        let (body, puts) = match &self.what {
+            Unwritten::End { event: Event::Ended { end: End::Success { body, .. }, .. }, puts } => (body, puts),
+            Unwritten::Whole { came: Ok(Ok(text)), .. } => return Some(text.clone()),
+            Unwritten::Whole { came: Ok(Err(why)), .. } => return Some(tell::not_kept(0, why)),
+            _ => return None,
+        };
+        match body {
+            Body::Inline(bytes) => String::from_utf8(bytes.clone()).ok(),
+            Body::Pieces { length, digest, .. } => {
+                let packed: Vec<u8> = puts.iter().flat_map(|(_, piece)| piece.clone()).collect();
+                unpack(&packed, *length, *digest)
+            }
+            Body::NotKept { length, head, .. } => Some(tell::not_kept(*length, &String::from_utf8_lossy(head))),
+            Body::Dropped => None,
+        }
     }
 }
 
 impl Unrecorded {
-    pub(crate) fn keep(&self, work: &Arc<Work>, occurrence: usize, event: Event, puts: Vec<(Key, Vec<u8>)>) {
-        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = UnrecordedEnd { work: Arc::clone(work), occurrence, event, puts };
-        map.entry(work.key).or_default().push(end);
+    fn lock(&self) -> MutexGuard<'_, HashMap<BaseKey, Vec<UnrecordedEnd>>> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn take(&self, key: &BaseKey) -> Vec<UnrecordedEnd> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner).remove(key).unwrap_or_default()
+    /// Keeps an end. Whether it is the only one now: somebody has to go on trying.
+    pub(crate) fn keep(&self, end: UnrecordedEnd) -> bool {
+        let mut map = self.lock();
+        let first = map.is_empty();
+        map.entry(end.work.key).or_default().push(end);
+        first
     }
 
-    pub(crate) fn put_back(&self, ends: Vec<UnrecordedEnd>) {
-        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        for end in ends {
-            map.entry(end.work.key).or_default().push(end);
+    /// The oldest of one record.
+    pub(crate) fn first(&self, key: &BaseKey) -> Option<UnrecordedEnd> {
+        self.lock().get(key)?.first().cloned()
+    }
+
+    /// It is recorded. Somebody else may have been quicker.
+    pub(crate) fn remove(&self, end: &UnrecordedEnd) {
+        let mut map = self.lock();
+        let Some(ends) = map.get_mut(&end.work.key) else { return };
+        if let Some(at) = ends.iter().position(|kept| kept.occurrence == end.occurrence && kept.what == end.what) {
+            ends.remove(at);
+        }
+        if ends.is_empty() {
+            map.remove(&end.work.key);
         }
     }
 
     pub(crate) fn has(&self, key: &BaseKey) -> bool {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+        self.lock().contains_key(key)
     }
 
-    pub(crate) fn take_all(&self) -> Vec<UnrecordedEnd> {
-        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        map.drain().flat_map(|(_, ends)| ends).collect()
+    /// The records that have any.
+    pub(crate) fn keys(&self) -> Vec<BaseKey> {
+        self.lock().keys().copied().collect()
     }
 }

@@ -6,7 +6,7 @@ use super::long;
 use super::records::Along;
 use super::rows::{Manifest, ManifestCall, Row};
 use super::runs::RunState;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::key::BaseKey;
 use crate::protocol::record::Turn;
 use crate::store::{Key, Store, Version};
@@ -23,6 +23,8 @@ enum State {
     Recorded(Arc<Manifest>),
     /// To be recorded over this version, which is none or one of an abandoned history.
     New(Arc<Manifest>, Option<Version>),
+    /// The store can't be asked: nothing that needs a claim may begin.
+    Unreadable(ErrorKind, String),
 }
 
 impl Plan {
@@ -40,6 +42,12 @@ impl Plan {
         Ok(Self { key, state: Mutex::new(state) })
     }
 
+    /// The plan for a turn of which the store can't be asked what it was.
+    pub(crate) fn unreadable(run: &RunState, turn: Turn, error: &Error) -> Self {
+        let state = Mutex::new(State::Unreadable(error.kind(), error.to_string()));
+        Self { key: run.prefix.manifest(&run.id, turn), state }
+    }
+
     fn state(&self) -> State {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -47,7 +55,7 @@ impl Plan {
     /// The calls of the turn, if it was recorded before.
     pub(crate) fn calls(&self) -> Vec<ManifestCall> {
         match self.state() {
-            State::New(..) => Vec::new(),
+            State::New(..) | State::Unreadable(..) => Vec::new(),
             State::Recorded(manifest) => manifest.calls.clone(),
         }
     }
@@ -55,7 +63,7 @@ impl Plan {
     /// Whether the `nth` equal call with this key is one of the turn's.
     pub(crate) fn has(&self, key: &BaseKey, nth: u32) -> bool {
         match self.state() {
-            State::New(..) => true,
+            State::New(..) | State::Unreadable(..) => true,
             State::Recorded(manifest) => {
                 let equal = manifest.calls.iter().filter(|call| call.key == *key).count();
                 equal > nth as usize
@@ -64,11 +72,19 @@ impl Plan {
     }
 
     /// Adds the manifest to a claim's batch unless it is recorded.
-    pub(crate) fn join(&self, along: &mut Along) {
-        if let State::New(manifest, over) = self.state() {
-            along.checks.push((self.key.clone(), over));
-            long::put(&self.key, &manifest.to_bytes(), &mut along.puts);
+    ///
+    /// # Errors
+    /// Why it could not be read.
+    pub(crate) fn join(&self, along: &mut Along) -> Result<(), Error> {
+        match self.state() {
+            State::Recorded(_) => {}
+            State::New(manifest, over) => {
+                along.checks.push((self.key.clone(), over));
+                long::put(&self.key, &manifest.to_bytes(), &mut along.puts);
+            }
+            State::Unreadable(kind, why) => return Err(Error::new(kind, why)),
         }
+        Ok(())
     }
 
     /// A batch with the manifest was applied.

@@ -9,6 +9,7 @@ mod attempt;
 mod contract;
 mod deliver;
 mod doubt;
+mod down;
 mod flight;
 mod here;
 mod ladder;
@@ -26,6 +27,7 @@ mod rows;
 mod runs;
 mod sole;
 mod tasks;
+mod unrecorded;
 mod work;
 
 use std::collections::{HashMap, HashSet};
@@ -42,6 +44,7 @@ use self::answer::{ResultText, SharedSpot, Spot, Told};
 pub(crate) use self::attempt::AttemptState;
 pub(crate) use self::deliver::Delivery;
 pub use self::doubt::{InDoubtCall, Resolution};
+pub use self::down::StoreDown;
 pub(crate) use self::manifest::Plan;
 use self::path::{Beside, Drive};
 pub use self::permission::ApprovalRequest;
@@ -70,6 +73,7 @@ pub(crate) struct Settings {
     pub(crate) arguments: Limits,
     pub(crate) memory_tier: u64,
     pub(crate) replay_stop: u32,
+    pub(crate) store_down: StoreDown,
 }
 
 /// Makes a [`Guard`].
@@ -151,6 +155,12 @@ impl GuardBuilder {
     /// From which marked replay of one call in a row on the model is told to stop repeating it, at least 1. Default 5.
     pub fn replay_stop(mut self, nth: u32) -> Self {
         self.settings.replay_stop = nth.max(1);
+        self
+    }
+
+    /// What is done with calls while the store doesn't work. Default: reads run, everything else is refused.
+    pub fn store_down(mut self, down: StoreDown) -> Self {
+        self.settings.store_down = down;
         self
     }
 
@@ -327,6 +337,7 @@ impl Guard {
                 arguments: Limits::default(),
                 memory_tier: 32_000_000,
                 replay_stop: 5,
+                store_down: StoreDown::default(),
             },
         }
     }
@@ -514,17 +525,6 @@ impl Inner {
         let (done, flushed) = oneshot::channel();
         if self.records.has_notes() && self.writer.send(Later::Flush(done)).is_ok() {
             let _ = flushed.await;
-        }
-    }
-
-    async fn record_what_can_be(self: &Arc<Self>) {
-        for end in self.unrecorded.take_all() {
-            match self.commit_event(&end.work, end.occurrence, end.event.clone(), &end.puts).await {
-                Ok(_) => self.bodies.leave(&end.work.key, end.unit()),
-                Err(_) => {
-                    tracing::error!(tool = end.work.name(), "the end of an attempt is lost; the call will be in doubt");
-                }
-            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::Inner;
-use super::answer::{Answer, SharedSpot, Told, Turnstile, unrecorded};
+use super::answer::{Answer, SharedSpot, Spot, Told, Turnstile, unrecorded};
 use super::attempt::Claimed;
 use super::contract::{self, Contract};
 use super::flight::{FlightEnd, Follower, Leader};
@@ -14,7 +14,7 @@ use super::look_alike;
 use super::records::{Along, Known, downstream};
 use super::work::Work;
 use crate::Millis;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::policy::{Effect, LookAlike};
 use crate::protocol::apply::{End, Event};
 use crate::protocol::decide::{Act, Asked, Before, Decision, Facts, Mark, before as before_of, decide};
@@ -89,8 +89,7 @@ impl Drive {
             }
         };
         self.land(&told);
-        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Answer { told, spot }
+        Answer { told, spot: self.spot() }
     }
 
     /// Tells the followers.
@@ -105,31 +104,8 @@ impl Drive {
         });
     }
 
-    pub(super) async fn store_failed(&self, error: &Error) -> Told {
-        let spot = self.spot.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if self.started > 0 || spot.doubt || self.joined.is_some() {
-            tracing::error!(%error, tool = self.work.name(), "the store failed after the call was begun");
-            return Told::InDoubt;
-        }
-        if error.kind() == ErrorKind::StaleRun {
-            return Told::Refused(error.to_string());
-        }
-        tracing::error!(%error, tool = self.work.name(), "the store failed");
-        if self.work.tool.policy.effect() == Effect::ReadOnly {
-            return self.told_of_read(self.inner.read(&self.work, None).await);
-        }
-        let why = match spot.found {
-            true => {
-                "the store that knows what became of an equal call isn't working, so nothing was started for this one. \
-                 The equal one may have been done. Calling again with the same arguments is safe: try it later, and \
-                 tell the user if it goes on."
-            }
-            false => {
-                "the store that keeps calls from being done twice isn't working, so it was not started. Try again \
-                 later, and tell the user if it goes on."
-            }
-        };
-        Told::Refused(why.to_owned())
+    pub(super) fn spot(&self) -> Spot {
+        self.spot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) async fn round(&mut self) -> Result<Step, Error> {

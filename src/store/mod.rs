@@ -23,7 +23,7 @@ mod wakeups;
 pub use self::limits::MAX_VALUE;
 pub use self::memory::MemoryStore;
 #[cfg(feature = "sled")]
-pub use self::sled::{SledOptions, SledStore};
+pub use self::sled::{Accept, SledOptions, SledStore};
 
 /// A boxed future: what the methods of a `dyn` [`Store`] return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -149,13 +149,16 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// Nothing was changed: the store can't be reached, is full or read-only, or refuses the batch.
     Unavailable,
-    /// The batch may have been applied or not, and may or may not survive a crash. Every later call fails the same
-    /// way until the store is reopened.
+    /// The batch may have been applied or not, and may or may not survive a crash: a claim in it may exist. A store
+    /// that can't help itself with fresh handles answers every later call the same way until it is reopened.
     Uncertain,
     /// Stored bytes can't be read. Never treated as absent.
     Corrupt,
     /// Another process holds the store.
     Locked,
+    /// The store isn't the one that was here before, or less of it is: gone, another one, an older copy, cut short.
+    /// What it forgot would run again. The message names the call that accepts it.
+    NotAsWitnessed,
     /// [`Store::close`] was called.
     Closed,
 }

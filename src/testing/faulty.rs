@@ -30,10 +30,11 @@ pub enum FaultKind {
     Unavailable,
     /// The store is full; nothing is changed.
     Full,
-    /// The sync failed: the caller can't know whether the commit was applied, and every later call fails the same way
-    /// until [`FaultyStore::clear`]. Told from a read, it only fails.
+    /// The sync failed: the caller can't know whether the commit was applied. The store then opens itself anew, once, and
+    /// works on; if the fault has any times left, that fails too, and every later call fails the same way until
+    /// [`FaultyStore::clear`]. Told from a read, it only fails.
     SyncError {
-        /// Whether it was, as will show after `clear`.
+        /// Whether it was, as shows afterwards.
         applied: bool,
     },
     /// Stored bytes can't be read; nothing is changed.
@@ -171,8 +172,12 @@ impl Inner {
         };
         fault.left = fault.left.map(|left| left - 1);
         let kind = fault.kind;
+        if matches!(kind, FaultKind::SyncError { .. }) && fault.left != Some(0) {
+            // The next one hits the opening anew.
+            fault.left = fault.left.map(|left| left - 1);
+            state.poisoned = true;
+        }
         *state.hits.entry(traffic.unwrap_or(FaultOn::All)).or_default() += 1;
-        state.poisoned = matches!(kind, FaultKind::SyncError { .. });
         Ok(Some(kind))
     }
 
@@ -284,10 +289,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sync_error_poisons_until_cleared_and_then_shows_what_happened() {
+    async fn after_one_sync_error_the_store_works_on() {
         for applied in [true, false] {
             let store = store();
             store.fault(FaultOn::Complete, FaultKind::SyncError { applied }, Some(1));
+            let error = store.commit(put("end", Purpose::Complete), Durability::Synced).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Uncertain);
+            assert_eq!(has(&store, "end").await, applied);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_sync_error_poisons_until_cleared_and_then_shows_what_happened() {
+        for (applied, times) in [(true, Some(2)), (false, Some(2)), (true, None)] {
+            let store = store();
+            store.fault(FaultOn::Complete, FaultKind::SyncError { applied }, times);
             let error = store.commit(put("end", Purpose::Complete), Durability::Synced).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Uncertain);
             assert_eq!(store.scan(b"", None, 1).await.unwrap_err().kind(), StoreErrorKind::Uncertain);

@@ -4,9 +4,8 @@
 //!
 //! - `toolonce.lock`: locked by the process that uses the store; names that process.
 //! - `toolonce.store`, the marker: lines `toolonce store`, `format 1`, and either `creating` or `id` with the store id
-//!   in hex and `sequence` with the sequence number reached when the store was last opened or closed. The id is written
-//!   once sled's files are safe, so a creation cut short is told from a store that lost its files; the sequence tells a
-//!   log that sled cut short at a damaged place, which it does without a word.
+//!   in hex. The id is written once sled's files are safe, so a creation cut short is told from a store that lost its
+//!   files. How far the store has come is the [witness](super::witness)'s to know: it is outside.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, Write};
@@ -14,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::super::{Identity, StoreError, StoreErrorKind};
+use super::super::{StoreError, StoreErrorKind};
 
 const LOCK: &str = "toolonce.lock";
 const MARKER: &str = "toolonce.store";
@@ -27,13 +26,8 @@ const FORMAT: u32 = 1;
 pub(super) enum Stage {
     /// Nothing in it was ever acknowledged.
     New,
-    /// Holds a store.
-    Created {
-        /// Its id.
-        store: [u8; 16],
-        /// How far it had come when it was last opened or closed.
-        sequence: u64,
-    },
+    /// Holds the store with this id.
+    Created([u8; 16]),
 }
 
 /// A directory that this process holds. Dropping it gives the lock up.
@@ -51,16 +45,11 @@ impl Directory {
     /// `Locked` with the holder's process id, `Corrupt` for a store without its marker, or `Unavailable` if the
     /// directory can't be used.
     pub(super) fn hold(path: &Path, deadline: Instant) -> Result<Self, StoreError> {
-        if path.as_os_str().is_empty() {
-            let message = "the store path is empty: name a directory for the store";
-            return Err(StoreError::new(StoreErrorKind::Unavailable, message));
-        }
-        let path = std::path::absolute(path).map_err(|error| failed(path, "find", &error))?;
-        refuse_file(&path)?;
-        create(&path).map_err(|error| failed(&path, "create", &error))?;
-        refuse_foreign(&path)?;
-        let lock = open_private(&path.join(LOCK)).map_err(|error| failed(&path, "open the lock file of", &error))?;
-        let mut held = Self { path, lock };
+        refuse_file(path)?;
+        create(path).map_err(|error| failed(path, "create", &error))?;
+        refuse_foreign(path)?;
+        let lock = open_private(&path.join(LOCK)).map_err(|error| failed(path, "open the lock file of", &error))?;
+        let mut held = Self { path: path.to_owned(), lock };
         held.acquire(deadline)?;
         refuse_foreign(&held.path)?;
         held.name_holder().map_err(|error| held.failed("write the lock file of", &error))?;
@@ -110,23 +99,25 @@ impl Directory {
         StoreError::new(StoreErrorKind::Locked, message)
     }
 
-    /// Reads the marker and clears away what a crash left half done. On [`Stage::New`] none of sled's files are left.
+    /// Clears away what a crash left half done. On [`Stage::New`] none of sled's files are left.
     ///
     /// # Errors
-    /// `Unavailable` for a newer format, `Corrupt` for an unreadable marker or missing data.
-    pub(super) fn prepare(&self) -> Result<Stage, StoreError> {
-        let stage = self.stage()?;
+    /// `Unavailable` if that can't be done, `Corrupt` for missing data.
+    pub(super) fn prepare(&self, stage: Stage) -> Result<(), StoreError> {
         match stage {
-            Stage::New => self.start_creation().map_err(|error| self.failed("create", &error))?,
-            Stage::Created { .. } => {
+            Stage::New => self.start_creation().map_err(|error| self.failed("create", &error)),
+            Stage::Created(_) => {
                 self.remove_torn_snapshots().map_err(|error| self.failed("clean up", &error))?;
-                self.refuse_missing_log()?;
+                self.refuse_missing_log()
             }
         }
-        Ok(stage)
     }
 
-    fn stage(&self) -> Result<Stage, StoreError> {
+    /// Reads the marker.
+    ///
+    /// # Errors
+    /// `Unavailable` for a newer format, `Corrupt` if it can't be read.
+    pub(super) fn stage(&self) -> Result<Stage, StoreError> {
         let text = match fs::read(self.path.join(MARKER)) {
             // What isn't text isn't what was written, and no line of it matches.
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -145,7 +136,9 @@ impl Directory {
             )),
             (Some(Ok(FORMAT)), Some("creating")) => Ok(Stage::New),
             (Some(Ok(FORMAT)), Some(line)) => {
-                created(line, lines.next().unwrap_or_default()).ok_or_else(|| self.damaged("its marker names no store"))
+                let id = line.strip_prefix("id ").and_then(|id| u128::from_str_radix(id, 16).ok());
+                let created = id.map(|id| Stage::Created(id.to_be_bytes()));
+                created.ok_or_else(|| self.damaged("its marker names no store"))
             }
             _ => Err(self.damaged("its marker can't be read")),
         }
@@ -169,20 +162,15 @@ impl Directory {
     }
 
     /// Says that a new store is there, once sled's files are safe.
-    pub(super) fn finish_creation(&self, identity: &Identity) -> Result<(), StoreError> {
+    pub(super) fn finish_creation(&self, store: [u8; 16]) -> Result<(), StoreError> {
         let finish = || {
             File::open(self.path.join("conf"))?.sync_all()?;
             File::open(self.path.join("db"))?.sync_all()?;
             sync_directory(&self.path)?;
-            self.write_marker(&described(identity))?;
+            self.write_marker(&format!("id {:032x}", u128::from_be_bytes(store)))?;
             sync_directory(&self.path)
         };
         finish().map_err(|error| self.failed("create", &error))
-    }
-
-    /// Records how far the store has come. If this gets lost in a power cut, the marker is only less strict.
-    pub(super) fn record(&self, identity: &Identity) -> Result<(), StoreError> {
-        self.write_marker(&described(identity)).map_err(|error| self.failed("write the marker of", &error))
     }
 
     /// Replaces the marker. After a power cut it is the old or the new one.
@@ -246,6 +234,18 @@ impl Directory {
     }
 }
 
+/// The whole path of a store's directory, whether it is there or not.
+///
+/// # Errors
+/// `Unavailable` if there is none.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
+    if path.as_os_str().is_empty() {
+        let message = "the store path is empty: name a directory for the store";
+        return Err(StoreError::new(StoreErrorKind::Unavailable, message));
+    }
+    std::path::absolute(path).map_err(|error| failed(path, "find", &error))
+}
+
 fn failed(path: &Path, verb: &str, error: &io::Error) -> StoreError {
     let message = format!("can't {verb} the store directory {}: {error}{}", path.display(), advice(error));
     StoreError::new(StoreErrorKind::Unavailable, message)
@@ -282,17 +282,6 @@ fn create(path: &Path) -> io::Result<()> {
     missing.into_iter().filter_map(Path::parent).try_for_each(sync_directory)
 }
 
-/// The marker's lines about a store that is there.
-fn described(identity: &Identity) -> String {
-    format!("id {:032x}\nsequence {}", u128::from_be_bytes(identity.store), identity.sequence)
-}
-
-/// Reads what [`described`] writes.
-fn created(id: &str, sequence: &str) -> Option<Stage> {
-    let store = u128::from_str_radix(id.strip_prefix("id ")?, 16).ok()?.to_be_bytes();
-    Some(Stage::Created { store, sequence: sequence.strip_prefix("sequence ")?.parse().ok()? })
-}
-
 /// A directory with files and without our marker is somebody else's, unless there is what else a store leaves.
 fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
     let look = || {
@@ -317,7 +306,7 @@ fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Opens a file for reading and writing, made for the owner only.
-fn open_private(path: &Path) -> io::Result<File> {
+pub(super) fn open_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
@@ -336,7 +325,7 @@ fn restrict(_: &Path, _: u32) -> io::Result<()> {
 }
 
 /// Makes renames and new files in `path` safe. Only Unix has a way to ask for it.
-fn sync_directory(path: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }
 

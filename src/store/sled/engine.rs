@@ -9,12 +9,13 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::sled::{Db, IVec};
 
@@ -29,6 +30,9 @@ const SEGMENT: usize = 8 * 1024 * 1024;
 /// How long sled may take to open. On damaged files it can loop for ever.
 const OPEN_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long opening anew waits for sled's own lock, which its threads give up a little after the last handle is gone.
+const REOPEN_WITHIN: Duration = Duration::from_secs(2);
+
 const DATA: u8 = b'd';
 const META: &[u8] = b"m";
 const FORMAT: u8 = 1;
@@ -39,24 +43,15 @@ pub(super) type Changes = HashMap<Key, Option<Versioned>>;
 
 /// An open sled database and our own handle on its log.
 #[derive(Debug)]
-pub(super) struct Engine {
-    /// `None` once closed. Readers hold the lock while they read, so that nobody uses the files after closing.
-    db: RwLock<Option<Db>>,
+struct Files {
+    db: Db,
     /// sled's `flush` writes without syncing (spacejam/sled#1452); `fdatasync` on this handle covers it.
     log: File,
-    /// Why the store can't be used any more until it is reopened.
-    failed: OnceLock<StoreError>,
-    name: String,
-    #[cfg(feature = "testing")]
-    failing_syncs: std::sync::atomic::AtomicU32,
 }
 
-impl Engine {
+impl Files {
     /// Opens `directory` in a thread of its own, since sled may panic or loop on damaged files.
-    ///
-    /// # Errors
-    /// `Locked` if sled's own lock is held, else what is wrong with the files.
-    pub(super) fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
+    fn open(directory: &Path, cache_bytes: u64) -> Result<Self, StoreError> {
         let name = directory.display().to_string();
         let config = ::sled::Config::new()
             .path(directory)
@@ -80,19 +75,71 @@ impl Engine {
             .write(true)
             .open(directory.join("db"))
             .map_err(|error| unavailable(format!("can't open the log of the store {name}: {error}")))?;
+        Ok(Self { db, log })
+    }
+
+    /// As [`open`](Self::open), again and again while sled's own lock is held: under ours only by a holder on its way
+    /// out.
+    fn open_by(directory: &Path, cache_bytes: u64, deadline: Instant) -> Result<Self, StoreError> {
+        loop {
+            match Self::open(directory, cache_bytes) {
+                Err(error) if error.kind() == StoreErrorKind::Locked && Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn apply(&self, changes: &Changes, identity: &Identity) -> ::sled::Result<()> {
+        let mut batch = ::sled::Batch::default();
+        for (key, change) in changes {
+            match change {
+                Some(versioned) => batch.insert(data_key(key.as_bytes()), encode(versioned)),
+                None => batch.remove(data_key(key.as_bytes())),
+            }
+        }
+        batch.insert(META, encode_meta(identity));
+        self.db.apply_batch(batch)
+    }
+
+    /// What is under the identity's key; `None` in a database that was never written.
+    fn meta(&self) -> ::sled::Result<Option<Option<IVec>>> {
+        if self.db.is_empty() { Ok(None) } else { self.db.get(META).map(Some) }
+    }
+}
+
+/// The database behind one handle that outlives it.
+#[derive(Debug)]
+pub(super) struct Engine {
+    /// `None` once closed. Readers hold the lock while they read, so that nobody uses the files after closing, and
+    /// wait at it while the store is opened anew.
+    files: RwLock<Option<Files>>,
+    /// Why the store can't be used any more until it is reopened.
+    failed: Mutex<Option<StoreError>>,
+    directory: PathBuf,
+    cache_bytes: u64,
+    name: String,
+    #[cfg(feature = "testing")]
+    failing_syncs: std::sync::atomic::AtomicU32,
+}
+
+impl Engine {
+    /// Opens `directory`, waiting until `deadline` for one that is on its way out of it.
+    ///
+    /// # Errors
+    /// `Locked` if sled's own lock is held, else what is wrong with the files.
+    pub(super) fn open(directory: &Path, cache_bytes: u64, deadline: Instant) -> Result<Self, StoreError> {
+        let files = Files::open_by(directory, cache_bytes, deadline)?;
         Ok(Self {
-            db: RwLock::new(Some(db)),
-            log,
-            failed: OnceLock::new(),
-            name,
+            files: RwLock::new(Some(files)),
+            failed: Mutex::default(),
+            directory: directory.to_owned(),
+            cache_bytes,
+            name: directory.display().to_string(),
             #[cfg(feature = "testing")]
             failing_syncs: std::sync::atomic::AtomicU32::new(0),
         })
-    }
-
-    /// Whether the store can still be used.
-    pub(super) fn usable(&self) -> Result<(), StoreError> {
-        self.call("use", |_| Ok(()))
     }
 
     /// The values under `keys`, in order.
@@ -102,7 +149,7 @@ impl Engine {
 
     /// The value under `key`.
     pub(super) fn get_one(&self, key: &Key) -> Result<Option<Versioned>, StoreError> {
-        let value = self.call("read", |db| db.get(data_key(key.as_bytes())))?;
+        let value = self.call("read", |files| files.db.get(data_key(key.as_bytes())))?;
         value.map(|bytes| self.decode(&bytes)).transpose()
     }
 
@@ -110,13 +157,13 @@ impl Engine {
     pub(super) fn scan(&self, prefix: &[u8], from: Option<Key>, limit: usize) -> Result<Page, StoreError> {
         let start = data_key(from.as_ref().map_or(prefix, |key| key.as_bytes().max(prefix)));
         let wanted = data_key(prefix);
-        let found = self.call("scan", |db| {
+        let found = self.call("scan", |files| {
             let within = |item: &::sled::Result<(IVec, IVec)>| match item {
                 Ok((key, _)) => key.starts_with(&wanted),
                 Err(_) => true,
             };
             let limit = limit.max(1).saturating_add(1);
-            db.range(start..).take_while(within).take(limit).collect::<::sled::Result<Vec<_>>>()
+            files.db.range(start..).take_while(within).take(limit).collect::<::sled::Result<Vec<_>>>()
         })?;
         let mut page = Page::default();
         for (key, value) in found {
@@ -133,43 +180,89 @@ impl Engine {
     /// Applies `changes` and the identity that goes with them as one atomic batch, in memory only.
     ///
     /// # Errors
-    /// `Uncertain`, and the store is unusable from then on.
+    /// `Uncertain`: only [`reopen`](Self::reopen) helps.
     pub(super) fn apply(&self, changes: &Changes, identity: &Identity) -> Result<(), StoreError> {
-        let mut batch = ::sled::Batch::default();
-        for (key, change) in changes {
-            match change {
-                Some(versioned) => batch.insert(data_key(key.as_bytes()), encode(versioned)),
-                None => batch.remove(data_key(key.as_bytes())),
-            }
-        }
-        batch.insert(META, encode_meta(identity));
-        self.usable()?;
-        self.call("write", |db| db.apply_batch(batch)).map_err(|error| self.fail(&error))
+        self.call("write", |files| files.apply(changes, identity)).map_err(|error| uncertain(&error))
     }
 
     /// Makes everything applied so far safe from a power cut.
     ///
     /// # Errors
-    /// `Uncertain`, and the store is unusable from then on: after a failed sync the operating system may have dropped
-    /// the data while calling it written, so that trying again proves nothing.
+    /// `Uncertain`: only [`reopen`](Self::reopen) helps. After a failed sync the operating system may have dropped the
+    /// data while calling it written, so that trying again proves nothing.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
-        self.usable()?;
-        let synced = self.call("write", |db| db.flush()).and_then(|_| {
-            self.sync_log().map_err(|error| unavailable(format!("can't sync the store {}: {error}", self.name)))
+        // The outer error is sled's, the inner one that of our own handle.
+        let synced = self.call("write", |files| {
+            files.db.flush()?;
+            Ok(self.sync_log(&files.log))
         });
-        synced.map_err(|error| self.fail(&error))
+        let synced = synced.and_then(|synced| synced.map_err(|error| self.unsynced(&error)));
+        synced.map_err(|error| uncertain(&error))
     }
 
-    fn sync_log(&self) -> std::io::Result<()> {
+    fn unsynced(&self, error: &io::Error) -> StoreError {
+        unavailable(format!("can't sync the store {}: {error}{}", self.name, advice(error)))
+    }
+
+    fn sync_log(&self, log: &File) -> io::Result<()> {
         #[cfg(feature = "testing")]
         {
             use std::sync::atomic::Ordering;
             let take = |left: u32| left.checked_sub(1);
             if self.failing_syncs.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_ok() {
-                return Err(std::io::Error::other("injected sync error"));
+                return Err(io::Error::other("injected sync error"));
             }
         }
-        self.log.sync_data()
+        log.sync_data()
+    }
+
+    /// Begins anew on the same files after a failed write or sync: what lies in them is written once more, sled is
+    /// opened with fresh handles, and `changes`, all that was applied since the last good sync, are applied and synced
+    /// as one batch. Then nothing that anybody was told is lost. Readers wait meanwhile.
+    ///
+    /// # Errors
+    /// `Uncertain`, and the store is unusable from then on: if `why` left it so, if what was safe (up to the sequence
+    /// `synced`) isn't there any more, or if the disk still doesn't take it.
+    pub(super) fn reopen(
+        &self,
+        why: &StoreError,
+        synced: u64,
+        changes: &Changes,
+        identity: &Identity,
+    ) -> Result<(), StoreError> {
+        self.usable()?;
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let old = files.take();
+        let renewed = catch_unwind(AssertUnwindSafe(|| {
+            drop(old);
+            self.renew(synced, changes, identity)
+        }));
+        match renewed.unwrap_or_else(|_| Err(damaged(&self.name, "sled panicked"))) {
+            Ok(renewed) => {
+                *files = Some(renewed);
+                Ok(())
+            }
+            Err(again) => {
+                let message = format!("{why}; opening it anew failed too ({again}): mend that and reopen the store");
+                let error = StoreError::new(StoreErrorKind::Uncertain, message);
+                *self.failure() = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    fn renew(&self, synced: u64, changes: &Changes, identity: &Identity) -> Result<Files, StoreError> {
+        write_again(&self.directory.join("db")).map_err(|error| self.unsynced(&error))?;
+        let files = Files::open_by(&self.directory, self.cache_bytes, Instant::now() + REOPEN_WITHIN)?;
+        let meta = files.meta().map_err(|error| translate(&self.name, "read", &error))?;
+        let found = self.decode_identity(meta)?;
+        if !found.is_some_and(|found| found.store == identity.store && found.sequence >= synced) {
+            return Err(damaged(&self.name, "it came back without what was safe"));
+        }
+        files.apply(changes, identity).map_err(|error| translate(&self.name, "write", &error))?;
+        files.db.flush().map_err(|error| translate(&self.name, "write", &error))?;
+        self.sync_log(&files.log).map_err(|error| self.unsynced(&error))?;
+        Ok(files)
     }
 
     /// Makes the next `times` syncs fail.
@@ -180,7 +273,10 @@ impl Engine {
 
     /// The identity as stored; `None` in a database that was never written.
     pub(super) fn identity(&self) -> Result<Option<Identity>, StoreError> {
-        let meta = self.call("read", |db| if db.is_empty() { Ok(None) } else { db.get(META).map(Some) })?;
+        self.decode_identity(self.call("read", Files::meta)?)
+    }
+
+    fn decode_identity(&self, meta: Option<Option<IVec>>) -> Result<Option<Identity>, StoreError> {
         match meta {
             None => Ok(None),
             Some(None) => Err(damaged(&self.name, "it doesn't say which store it is")),
@@ -190,38 +286,34 @@ impl Engine {
 
     /// Gives the files up, waiting for readers. sled writes out what it has left; that is not synced.
     pub(super) fn close(&self) {
-        let db = self.db.write().unwrap_or_else(PoisonError::into_inner).take();
+        let files = self.files.write().unwrap_or_else(PoisonError::into_inner).take();
         // A panic here is about data that is already lost or synced; there is nobody left to tell.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(db))));
+        drop(catch_unwind(AssertUnwindSafe(|| drop(files))));
     }
 
     /// Stops as a killed process would: nothing is written out and sled's lock stays held.
     #[cfg(feature = "testing")]
     pub(super) fn abandon(&self) {
-        std::mem::forget(self.db.write().unwrap_or_else(PoisonError::into_inner).take());
+        std::mem::forget(self.files.write().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Makes every later call fail. Returns what the callers of this write get.
-    fn fail(&self, why: &StoreError) -> StoreError {
-        let message = format!("{why}; it is not known what was stored: reopen the store");
-        let error = StoreError::new(StoreErrorKind::Uncertain, message);
-        self.failed.get_or_init(|| error.clone());
-        error
+    fn failure(&self) -> MutexGuard<'_, Option<StoreError>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the store can still be used, as far as is known.
+    pub(super) fn usable(&self) -> Result<(), StoreError> {
+        self.failure().clone().map_or(Ok(()), Err)
     }
 
     /// Runs one call into sled. After a panic nothing sled says can be trusted: the store is unusable from then on.
-    fn call<T>(&self, verb: &str, f: impl FnOnce(&Db) -> ::sled::Result<T>) -> Result<T, StoreError> {
-        let db = self.db.read().unwrap_or_else(PoisonError::into_inner);
-        let db = db.as_ref().ok_or_else(|| self.closed())?;
-        if let Some(error) = self.failed.get() {
-            return Err(error.clone());
-        }
-        match catch_unwind(AssertUnwindSafe(|| f(db))) {
+    fn call<T>(&self, verb: &str, f: impl FnOnce(&Files) -> ::sled::Result<T>) -> Result<T, StoreError> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        self.usable()?;
+        let files = files.as_ref().ok_or_else(|| self.closed())?;
+        match catch_unwind(AssertUnwindSafe(|| f(files))) {
             Ok(result) => result.map_err(|error| translate(&self.name, verb, &error)),
-            Err(_) => {
-                let error = damaged(&self.name, "sled panicked");
-                Err(self.failed.get_or_init(|| error).clone())
-            }
+            Err(_) => Err(self.failure().get_or_insert_with(|| damaged(&self.name, "sled panicked")).clone()),
         }
     }
 
@@ -284,6 +376,32 @@ fn translate(name: &str, verb: &str, error: &::sled::Error) -> StoreError {
         }
         ::sled::Error::Unsupported(why) => unavailable(format!("can't {verb} the store {name}: {why}")),
         other => damaged(&name, &format!("sled says: {other}")),
+    }
+}
+
+/// What the callers of a write get that failed.
+fn uncertain(why: &StoreError) -> StoreError {
+    if why.kind() == StoreErrorKind::Uncertain {
+        return why.clone();
+    }
+    let message = format!("{why}; it is not known what was stored, a claim may exist");
+    StoreError::new(StoreErrorKind::Uncertain, message)
+}
+
+/// Writes a file over itself and syncs it. After a failed sync the operating system may take pages for written that
+/// are not on the disk: later syncs then leave them out, and a power cut would find a hole in the middle of the log.
+fn write_again(path: &Path) -> io::Result<()> {
+    let mut file = File::options().read(true).write(true).open(path)?;
+    let mut piece = vec![0; 1024 * 1024];
+    let mut at = 0;
+    loop {
+        let length = file.read(&mut piece)?;
+        if length == 0 {
+            return file.sync_all();
+        }
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(&piece[..length])?;
+        at += length as u64;
     }
 }
 

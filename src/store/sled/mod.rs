@@ -6,14 +6,17 @@
 //! - one writer thread, so that the commits of many callers ride one sync ([`writer`]);
 //! - `fdatasync` on a handle of its own after each flush, and segments large enough to keep every value in the log
 //!   ([`engine`]);
-//! - a lock and a marker of its own, so that a foreign, half-created or gutted directory is told apart ([`directory`]).
+//! - a second chance after a failed write or sync, with fresh handles, and none after that ([`engine`]);
+//! - a lock and a marker of its own, so that a foreign, half-created or gutted directory is told apart ([`directory`]);
+//! - a witness beside the directory, so that a deleted, replaced, restored or truncated store is ([`witness`]).
 
 mod directory;
 mod engine;
+mod witness;
 mod writer;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -24,6 +27,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 use self::directory::{Directory, Stage};
 use self::engine::{Changes, Engine};
+pub use self::witness::Accept;
+use self::witness::Witness;
 use self::writer::{Commit, Job, Shared, Writer};
 use super::{
     Batch, BoxFuture, Committed, Durability, Identity, Key, Page, Store, StoreError, StoreErrorKind, Versioned, limits,
@@ -60,13 +65,15 @@ const SEQUENCE_GAP: u64 = 1 << 20;
 pub struct SledOptions {
     path: PathBuf,
     cache_bytes: u64,
+    witness: Option<PathBuf>,
+    accept: Option<Accept>,
 }
 
 impl SledOptions {
     /// A store in the directory `path`, which is created if it is missing. An existing one must be empty or hold a
     /// store.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), cache_bytes: 32 * 1024 * 1024 }
+        Self { path: path.into(), cache_bytes: 32 * 1024 * 1024, witness: None, accept: None }
     }
 
     /// How much sled may keep in memory, in bytes. Default 32 MiB; less than 1 MiB, 0 too, is taken as 1 MiB.
@@ -76,15 +83,38 @@ impl SledOptions {
         self
     }
 
+    /// The file that witnesses how far the store has come, so that a deleted directory, an older copy in its place or
+    /// another store is refused instead of everything running again. Default: beside the directory, with `.witness`
+    /// added to its name. It must lie outside of the directory, be moved together with it, and last as long; a store
+    /// that is found without a witness is taken as it is.
+    ///
+    /// It is written when the store is opened and closed and at most once a second meanwhile, so it can't tell the loss
+    /// of what was committed in the last second before a kill or a power cut.
+    #[must_use]
+    pub fn witness(mut self, path: impl Into<PathBuf>) -> Self {
+        self.witness = Some(path.into());
+        self
+    }
+
+    /// Opens the store although it isn't as its witness says, and has the witness follow. Default: nothing is accepted.
+    /// For one start, after a person has looked: see [`Accept`].
+    #[must_use]
+    pub fn accept(mut self, what: Accept) -> Self {
+        self.accept = Some(what);
+        self
+    }
+
     /// Opens the store, waiting up to two seconds if another holds it.
     ///
     /// # Errors
+    /// - [`StoreErrorKind::NotAsWitnessed`]: the store is gone, another one, an older copy or cut short, or its witness
+    ///   can't be read. Bring the right files back, or say what to [`accept`](Self::accept); the message names it.
     /// - [`StoreErrorKind::Locked`]: another process, or another part of this one, holds the store; the message names
     ///   it.
     /// - [`StoreErrorKind::Corrupt`]: the files are damaged or partly missing, or sled didn't open them within 30
     ///   seconds.
     /// - [`StoreErrorKind::Unavailable`]: the path is empty or no directory, belongs to something else, can't be read or
-    ///   written, or was written by a newer version.
+    ///   written, or was written by a newer version; or the witness is.
     pub async fn open(self) -> Result<SledStore, StoreError> {
         let (opened, result) = oneshot::channel();
         let (jobs, queue) = mpsc::channel();
@@ -93,11 +123,11 @@ impl SledOptions {
         let work = move || {
             let _running = running;
             match self.open_blocking() {
-                Ok((shared, directory)) => {
+                Ok((shared, directory, witness)) => {
                     let shared = Arc::new(shared);
                     // If nobody waits any more the queue is closed too, and the writer stops at once.
                     drop(opened.send(Ok(Arc::clone(&shared))));
-                    Writer::new(shared, directory, queue).run();
+                    Writer::new(shared, directory, witness, queue).run();
                 }
                 Err(error) => drop(opened.send(Err(error))),
             }
@@ -112,32 +142,31 @@ impl SledOptions {
         Ok(SledStore { shared, jobs: Some(jobs), room, stopped: Mutex::new(stopped) })
     }
 
-    fn open_blocking(&self) -> Result<(Shared, Directory), StoreError> {
+    fn open_blocking(&self) -> Result<(Shared, Directory, Witness), StoreError> {
         let deadline = Instant::now() + LOCK_WITHIN;
-        let directory = Directory::hold(&self.path, deadline)?;
-        let stage = directory.prepare()?;
-        let engine = self.open_engine(directory.path(), deadline)?;
+        let path = directory::absolute(&self.path)?;
+        let mut witness = Witness::of(&path, self.witness.as_deref(), self.accept)?;
+        let is_missing = !path.exists();
+        if is_missing {
+            // Before anything is made: who brings the store back finds its place free.
+            witness.confirm(None)?;
+        }
+        let directory = Directory::hold(&path, deadline)?;
+        let stage = directory.stage()?;
+        if stage == Stage::New && !is_missing {
+            witness.confirm(None)?;
+        }
+        directory.prepare(stage)?;
+        let engine = Engine::open(directory.path(), self.cache_bytes, deadline)?;
         directory.restrict_files()?;
-        let identity = next_identity(&directory, stage, engine.identity()?)?;
+        let identity = next_identity(&directory, &witness, stage, engine.identity()?)?;
         engine.apply(&Changes::new(), &identity)?;
         engine.sync()?;
-        match stage {
-            Stage::New => directory.finish_creation(&identity)?,
-            Stage::Created { .. } => directory.record(&identity)?,
+        if stage == Stage::New {
+            directory.finish_creation(identity.store)?;
         }
-        Ok((Shared::new(engine, &identity), directory))
-    }
-
-    /// Opens sled's files. Under our lock only a holder that was killed in mid-air can still have them.
-    fn open_engine(&self, path: &Path, deadline: Instant) -> Result<Engine, StoreError> {
-        loop {
-            match Engine::open(path, self.cache_bytes) {
-                Err(error) if error.kind() == StoreErrorKind::Locked && Instant::now() < deadline => {
-                    thread::sleep(Duration::from_millis(20));
-                }
-                result => return result,
-            }
-        }
+        witness.record(&identity)?;
+        Ok((Shared::new(engine, &identity), directory, witness))
     }
 }
 
@@ -147,22 +176,25 @@ fn damaged(store: &dyn fmt::Display, what: &str) -> StoreError {
 }
 
 /// The identity of the incarnation that begins.
-fn next_identity(directory: &Directory, stage: Stage, stored: Option<Identity>) -> Result<Identity, StoreError> {
+fn next_identity(
+    directory: &Directory,
+    witness: &Witness,
+    stage: Stage,
+    stored: Option<Identity>,
+) -> Result<Identity, StoreError> {
     match (stage, stored) {
         (Stage::New, _) => {
             Ok(Identity { store: fastrand::u128(..).to_be_bytes(), incarnation: 1, sequence: SEQUENCE_GAP })
         }
-        (Stage::Created { .. }, None) => Err(directory.damaged("its log has lost everything")),
-        (Stage::Created { store, sequence }, Some(stored)) => {
+        (Stage::Created(_), None) => Err(directory.damaged("its log has lost everything")),
+        (Stage::Created(store), Some(stored)) => {
             if stored.store != store {
                 return Err(directory.damaged("its log belongs to another store"));
             }
-            if stored.sequence < sequence {
-                return Err(directory.damaged("the end of its log is lost"));
-            }
+            witness.confirm(Some(&stored))?;
             Ok(Identity {
                 store,
-                incarnation: stored.incarnation + 1,
+                incarnation: stored.incarnation.saturating_add(1),
                 sequence: stored.sequence.saturating_add(SEQUENCE_GAP),
             })
         }
@@ -173,6 +205,10 @@ fn next_identity(directory: &Directory, stage: Stage, stored: Option<Identity>) 
 ///
 /// Committed data survives the death of the process and, once `Synced`, a power cut. Dropping the store syncs what is
 /// pending too and waits for it up to five seconds, but only [`close`](Store::close) tells whether that worked.
+///
+/// When a write or a sync fails, every commit of that batch is answered with [`StoreErrorKind::Uncertain`]. The store
+/// then opens its files anew, once, and stores the batch again; what comes later works as before. If that fails too (the
+/// disk is still full, say), nothing works any more until the program opens the store again.
 pub struct SledStore {
     shared: Arc<Shared>,
     /// `None` only while dropping.
@@ -201,8 +237,8 @@ impl SledStore {
         }
     }
 
-    /// Makes the next `times` syncs fail. After the first one the store is unusable, so more than one only matters to
-    /// the sync of [`close`](Store::close).
+    /// Makes the next `times` syncs fail: the first is that of a batch, the second that of the opening anew which
+    /// follows.
     #[cfg(feature = "testing")]
     pub fn fail_syncs(&self, times: u32) {
         self.shared.engine.fail_syncs(times);

@@ -13,6 +13,7 @@ use super::super::wakeups::Wakeups;
 use super::super::{Batch, Committed, Durability, Identity, Key, StoreError, Version, Versioned};
 use super::directory::Directory;
 use super::engine::{Changes, Engine};
+use super::witness::Witness;
 
 /// How long an `Ordered` commit may stay unsynced when nothing else makes a sync.
 const IDLE_SYNC: Duration = Duration::from_millis(50);
@@ -73,11 +74,14 @@ impl Shared {
 pub(super) struct Writer {
     shared: Arc<Shared>,
     directory: Directory,
+    witness: Witness,
     jobs: Receiver<Job>,
     /// Sequence number of the newest commit.
     sequence: u64,
     /// When the oldest unsynced commit was applied.
     dirty: Option<Instant>,
+    /// All changes since the last good sync: should the next one fail, they are applied once more.
+    pending: Changes,
 }
 
 /// Why the writer stops.
@@ -124,9 +128,9 @@ pub(super) fn weight(batch: &Batch) -> usize {
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, directory: Directory, jobs: Receiver<Job>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, directory: Directory, witness: Witness, jobs: Receiver<Job>) -> Self {
         let sequence = shared.synced.load(Ordering::Acquire);
-        Self { shared, directory, jobs, sequence, dirty: None }
+        Self { shared, directory, witness, jobs, sequence, dirty: None, pending: Changes::new() }
     }
 
     /// Works until the store is closed or dropped.
@@ -156,9 +160,10 @@ impl Writer {
     /// Waits for work, and takes all that is there.
     fn next_turn(&self) -> Turn {
         let mut turn = Turn::default();
-        let first = match self.dirty {
+        let sync_in = self.dirty.map(|since| IDLE_SYNC.saturating_sub(since.elapsed()));
+        let first = match sync_in.into_iter().chain(self.witness.due_in(self.synced())).min() {
             None => self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(since) => self.jobs.recv_timeout(IDLE_SYNC.saturating_sub(since.elapsed())),
+            Some(wait) => self.jobs.recv_timeout(wait),
         };
         match first {
             Ok(job) => turn.add(job),
@@ -183,7 +188,8 @@ impl Writer {
             must_sync |= durability == Durability::Synced || matches!(decision, Ok(Committed::Conflict(_)));
             decided.push((reply, decision, _room));
         }
-        let done = self.apply(&changes).and_then(|()| if must_sync { self.sync() } else { Ok(()) });
+        let changed = changes.keys().cloned().collect::<Vec<_>>();
+        let done = self.apply(changes).and_then(|()| if must_sync { self.sync() } else { Ok(()) });
         for (reply, decision, room) in decided {
             drop(room);
             // A caller that is gone needs no answer.
@@ -193,9 +199,14 @@ impl Writer {
             drop(reply.send(done.clone()));
         }
         match done {
-            Ok(()) => self.shared.wakeups.wake(changes.keys()),
-            Err(_) => self.shared.wakeups.wake_all(),
+            Ok(()) => self.shared.wakeups.wake(&changed),
+            Err(why) => {
+                // The commits that wait in the queue are the first to learn whether it worked.
+                drop(self.recover(&why));
+                self.shared.wakeups.wake_all();
+            }
         }
+        self.witness.keep_up(&self.identity_at(self.synced()));
     }
 
     /// Judges one commit on top of `changes`, those decided before it in this turn.
@@ -221,14 +232,15 @@ impl Writer {
         Ok(Committed::Applied(version))
     }
 
-    fn apply(&mut self, changes: &Changes) -> Result<(), StoreError> {
+    fn apply(&mut self, changes: Changes) -> Result<(), StoreError> {
         if changes.is_empty() {
             return Ok(());
         }
         self.shared.unsynced().extend(changes.keys().cloned());
-        self.shared.engine.apply(changes, &self.identity())?;
         self.dirty.get_or_insert_with(Instant::now);
-        Ok(())
+        let applied = self.shared.engine.apply(&changes, &self.identity_at(self.sequence));
+        self.pending.extend(changes);
+        applied
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
@@ -236,25 +248,53 @@ impl Writer {
             return self.shared.engine.usable();
         }
         self.shared.engine.sync()?;
-        self.dirty = None;
-        self.shared.unsynced().clear();
-        self.shared.synced.store(self.sequence, Ordering::Release);
+        self.all_safe();
         Ok(())
     }
 
-    fn identity(&self) -> Identity {
-        Identity { store: self.shared.store, incarnation: self.shared.incarnation, sequence: self.sequence }
+    /// One try with fresh handles after a failed write or sync. Those who were told that their commit is uncertain will
+    /// find it; if the try fails too, nobody gets anything from this store any more.
+    fn recover(&mut self, why: &StoreError) -> Result<(), StoreError> {
+        let identity = self.identity_at(self.sequence);
+        match self.shared.engine.reopen(why, self.synced(), &self.pending, &identity) {
+            Ok(()) => {
+                tracing::warn!(error = %why, "the store was opened anew after a failed write; nothing is lost");
+                self.all_safe();
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(%error, "the store can't be used any more");
+                self.dirty = None; // There is nothing more to try.
+                Err(error)
+            }
+        }
+    }
+
+    fn all_safe(&mut self) {
+        self.dirty = None;
+        self.pending.clear();
+        self.shared.unsynced().clear();
+        self.shared.synced.store(self.sequence, Ordering::Release);
+    }
+
+    fn synced(&self) -> u64 {
+        self.shared.synced.load(Ordering::Acquire)
+    }
+
+    fn identity_at(&self, sequence: u64) -> Identity {
+        Identity { store: self.shared.store, incarnation: self.shared.incarnation, sequence }
     }
 
     /// Syncs, gives the files and the lock up, and answers last, so that who waited can open the store again.
     fn close(mut self, reply: Option<oneshot::Sender<Result<(), StoreError>>>) {
-        let synced = self.sync();
+        let synced = self.sync().or_else(|why| self.recover(&why));
         self.shared.engine.close();
-        let synced = synced.and_then(|()| self.directory.record(&self.identity()));
+        let identity = self.identity_at(self.synced());
+        let closed = synced.and_then(|()| self.witness.record(&identity));
         drop(self.directory);
         self.shared.wakeups.wake_all();
         if let Some(reply) = reply {
-            drop(reply.send(synced));
+            drop(reply.send(closed));
         }
     }
 }

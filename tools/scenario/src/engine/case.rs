@@ -13,7 +13,7 @@ use super::Job;
 use super::judge;
 use super::ledger::Ledger;
 use super::process::{Common, Life, Process, RunName};
-use super::store::{Counted, Ground, StoreKind};
+use super::store::{Counted, Ground};
 use crate::file::{Answer, Call, Expect, Scenario, Step, StepExpect};
 
 /// What a caller got.
@@ -85,8 +85,8 @@ impl<'a> Case<'a> {
     async fn open(job: Job<'a>, syncs_applied: bool) -> anyhow::Result<Result<Self, String>> {
         let file = job.case;
         let shared = file.steps.iter().any(|step| matches!(step, Step::OpenSecond(_)));
-        let ground = Ground::open(job.store, shared && job.store == StoreKind::Memory).await?;
-        let counted = Arc::new(Counted::new(ground.store()));
+        let ground = Ground::open(job.store, shared).await?;
+        let counted = Arc::new(Counted::new(&ground));
         let faults = FaultyStore::new(Arc::clone(&counted) as Arc<dyn Store>);
         let common = Common {
             store: Arc::new(faults.clone()),
@@ -118,13 +118,13 @@ impl<'a> Case<'a> {
 
     async fn steps(&mut self) -> anyhow::Result<()> {
         for (at, step) in self.file.steps.iter().enumerate() {
-            self.step(step).await.with_context(|| format!("step {}", at + 1))?;
+            self.step(at, step).await.with_context(|| format!("step {}", at + 1))?;
         }
         let all: Vec<usize> = (0..self.calls.len()).collect();
         self.await_calls(&all).await.context("at the end")
     }
 
-    async fn step(&mut self, step: &'a Step) -> anyhow::Result<()> {
+    async fn step(&mut self, at: usize, step: &'a Step) -> anyhow::Result<()> {
         match step {
             Step::Call(call) => {
                 let numbers = self.call(call).await;
@@ -167,6 +167,7 @@ impl<'a> Case<'a> {
             }
             Step::StoreFault(fault) => {
                 self.settle().await;
+                self.begin_runs(at).await;
                 self.fault(fault)
             }
             Step::StoreClear(bare) => {
@@ -191,7 +192,12 @@ impl<'a> Case<'a> {
                 as_expected(deployed, deploy.expect)
             }
             Step::Fork(_) | Step::Gc(_) => bail!("not built yet"),
-            Step::Backup(_) | Step::DeleteStore(_) | Step::RestoreBackup(_) => bail!("not built yet"),
+            Step::Backup(bare) => {
+                self.settle().await;
+                as_expected(self.ground.back_up().await, bare.expect)
+            }
+            Step::DeleteStore(_) => self.swap_store(false).await,
+            Step::RestoreBackup(_) => self.swap_store(true).await,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
+use toolonce::store::StoreErrorKind;
 use toolonce::testing::{FaultKind, FaultOn};
 use toolonce::{ErrorKind, Reply, Resolution, Seen};
 
@@ -52,6 +53,34 @@ impl Case<'_> {
             None => door.shut(),
         }
         Ok(())
+    }
+
+    /// Programs begin their runs before the store fails them: those that the steps from `at` on need.
+    pub(super) async fn begin_runs(&mut self, at: usize) {
+        for step in &self.file.steps[at..] {
+            let calls: Vec<(&file::Call, Option<&str>)> = match step {
+                file::Step::Call(call) => vec![(call, call.run.as_deref())],
+                file::Step::Answer(answer) => answer.calls.iter().map(|call| (call, answer.run.as_deref())).collect(),
+                _ => continue,
+            };
+            for (call, run) in calls {
+                if let Ok(process) = self.process(call.guard) {
+                    // A run that can't begin fails its calls.
+                    let _ = process.run(&run_name(call.namespace.as_deref(), run)).await;
+                }
+            }
+        }
+    }
+
+    /// Ends the process and starts it on another store in the place of its own, which must be refused.
+    pub(super) async fn swap_store(&mut self, for_backup: bool) -> anyhow::Result<()> {
+        self.first.life.kill();
+        self.settle().await;
+        match self.ground.swap(for_backup).await? {
+            Err(error) if error.kind() == StoreErrorKind::NotAsWitnessed => Ok(()),
+            Err(error) => Err(error).context("opening: expected to be refused as not witnessed, came another error"),
+            Ok(()) => bail!("opening: expected to be refused, came a store"),
+        }
     }
 
     pub(super) fn fault(&self, fault: &file::StoreFault) -> anyhow::Result<()> {

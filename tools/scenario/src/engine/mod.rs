@@ -48,7 +48,7 @@ impl<'a> Job<'a> {
 
     /// Runs it; gives back a line for each thing that was not as expected.
     pub fn run(self) -> Vec<String> {
-        let mut found = match not_built(self) {
+        let mut found = match not_built(self.case) {
             Some(what) => vec![format!("not built yet: {what}")],
             None => self.run_built(),
         };
@@ -107,8 +107,7 @@ pub fn run_all(jobs: &[Job<'_>]) -> Vec<Vec<String>> {
 }
 
 /// What the case needs and the library doesn't have.
-fn not_built(job: Job<'_>) -> Option<String> {
-    let case = job.case;
+fn not_built(case: &Scenario) -> Option<String> {
     if case.config.secret.is_some() {
         return Some("`config.secret`".to_owned());
     }
@@ -121,10 +120,6 @@ fn not_built(job: Job<'_>) -> Option<String> {
     let missing = |step: &Step| match step {
         Step::Fork(_) => Some("fork"),
         Step::Gc(_) => Some("gc"),
-        Step::Backup(_) => Some("backup"),
-        Step::RestoreBackup(_) => Some("restore_backup"),
-        Step::DeleteStore(_) => Some("delete_store"),
-        Step::OpenSecond(_) if job.store == StoreKind::Sled => Some("open_second"),
         _ => None,
     };
     case.steps.iter().find_map(missing).map(|op| format!("`{op}`"))

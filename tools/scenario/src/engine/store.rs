@@ -4,11 +4,11 @@
 //! guard → Door (one per process: pause) → FaultyStore (one per case) → Counted → memory or sled
 //! ```
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tempfile::TempDir;
 use tokio::sync::{Notify, watch};
 use toolonce::store::{
@@ -41,33 +41,40 @@ impl StoreKind {
 /// What lies under a case, and how to crash it.
 pub(super) enum Ground {
     Memory(MemoryStore),
-    /// A memory store with several processes on it: killing one of them leaves the data as it is.
-    Shared(MemoryStore),
     Sled {
         store: Arc<SledStore>,
         directory: TempDir,
+        backup: Option<TempDir>,
     },
+    /// A store with several processes on it: killing one of them leaves the data as it is.
+    Shared(Box<Ground>),
 }
 
 impl Ground {
     pub(super) async fn open(kind: StoreKind, shared: bool) -> anyhow::Result<Self> {
-        Ok(match kind {
-            StoreKind::Memory if shared => Self::Shared(MemoryStore::shared()),
+        let ground = match kind {
             StoreKind::Memory => Self::Memory(MemoryStore::new()),
             StoreKind::Sled => Self::sled(tempfile::tempdir()?).await?,
-        })
+        };
+        Ok(if shared { Self::Shared(Box::new(ground)) } else { ground })
     }
 
     async fn sled(directory: TempDir) -> anyhow::Result<Self> {
-        let store = Arc::new(SledStore::open(directory.path().join("store")).await?);
-        Ok(Self::Sled { store, directory })
+        let store = Arc::new(SledStore::open(store_in(&directory)).await?);
+        Ok(Self::Sled { store, directory, backup: None })
     }
 
     pub(super) fn store(&self) -> Arc<dyn Store> {
         match self {
-            Self::Memory(store) | Self::Shared(store) => Arc::new(store.clone()),
+            Self::Memory(store) => Arc::new(store.clone()),
             Self::Sled { store, .. } => Arc::clone(store) as Arc<dyn Store>,
+            Self::Shared(ground) => ground.store(),
         }
+    }
+
+    /// Whether several processes use it, so that none may take itself for the only one.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
     }
 
     /// What the next process finds after a kill.
@@ -75,15 +82,44 @@ impl Ground {
         match self {
             Self::Memory(store) => *store = store.crash(),
             Self::Shared(_) => {}
-            Self::Sled { store, directory } => {
+            Self::Sled { store, directory, backup } => {
                 store.abandon();
                 let copy = tempfile::tempdir()?;
+                // The witness, which lies beside the store, too.
                 copy_directory(directory.path(), copy.path()).context("copying the store's directory")?;
-                *self = Self::sled(copy).await?;
+                let store = Arc::new(SledStore::open(store_in(&copy)).await?);
+                *self = Self::Sled { store, directory: copy, backup: backup.take() };
             }
         }
         Ok(())
     }
+
+    /// Copies the store's directory while the store is open, as a snapshot of the file system would.
+    pub(super) async fn back_up(&mut self) -> anyhow::Result<()> {
+        let Self::Sled { store, directory, backup } = self else { bail!("only a store on disk can be copied") };
+        // A read waits until what it has seen is synced.
+        store.scan(b"", None, usize::MAX).await?;
+        let copy = tempfile::tempdir()?;
+        copy_directory(&store_in(directory), copy.path()).context("copying the store's directory")?;
+        *backup = Some(copy);
+        Ok(())
+    }
+
+    /// The program ends in good order, its store is deleted, or the copy is put in its place, and the program starts.
+    pub(super) async fn swap(&mut self, for_backup: bool) -> anyhow::Result<Result<(), StoreError>> {
+        let Self::Sled { store, directory, backup } = self else { bail!("only a store on disk can be deleted") };
+        store.close().await?;
+        std::fs::remove_dir_all(store_in(directory)).context("deleting the store's directory")?;
+        if for_backup {
+            let copy = backup.as_ref().context("there is no backup")?;
+            copy_directory(copy.path(), &store_in(directory)).context("copying the backup")?;
+        }
+        Ok(SledStore::open(store_in(directory)).await.map(drop))
+    }
+}
+
+fn store_in(directory: &TempDir) -> PathBuf {
+    directory.path().join("store")
 }
 
 fn copy_directory(from: &Path, to: &Path) -> std::io::Result<()> {
@@ -104,6 +140,8 @@ fn copy_directory(from: &Path, to: &Path) -> std::io::Result<()> {
 /// changes.
 pub(super) struct Counted {
     under: Mutex<Arc<dyn Store>>,
+    /// Whether several guards use it: the store itself only knows of one process.
+    shared: bool,
     in_flight: AtomicUsize,
     begun: AtomicUsize,
     ended: Notify,
@@ -123,9 +161,10 @@ impl Drop for Operation<'_> {
 }
 
 impl Counted {
-    pub(super) fn new(under: Arc<dyn Store>) -> Self {
+    pub(super) fn new(ground: &Ground) -> Self {
         Self {
-            under: Mutex::new(under),
+            under: Mutex::new(ground.store()),
+            shared: ground.is_shared(),
             in_flight: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             ended: Notify::new(),
@@ -201,7 +240,7 @@ impl Store for Counted {
     }
 
     fn is_exclusive(&self) -> bool {
-        self.under().is_exclusive()
+        !self.shared && self.under().is_exclusive()
     }
 
     fn changed<'a>(&'a self, keys: &'a [Key]) -> Option<BoxFuture<'a, ()>> {
