@@ -3,8 +3,30 @@
 mod memory;
 mod sled;
 mod sled_directory;
+mod witness;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
 use toolonce::store::{Batch, Committed, Durability, Key, Store, Version};
+
+/// Where the store is, so that its witness is in the directory too.
+fn at(directory: &TempDir) -> PathBuf {
+    directory.path().join("store")
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
 
 fn key(name: &str) -> Key {
     Key::new(name.as_bytes())

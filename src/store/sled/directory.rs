@@ -45,7 +45,6 @@ impl Directory {
     /// `Locked` with the holder's process id, `Corrupt` for a store without its marker, or `Unavailable` if the
     /// directory can't be used.
     pub(super) fn hold(path: &Path, deadline: Instant) -> Result<Self, StoreError> {
-        refuse_file(path)?;
         create(path).map_err(|error| failed(path, "create", &error))?;
         refuse_foreign(path)?;
         let lock = open_private(&path.join(LOCK)).map_err(|error| failed(path, "open the lock file of", &error))?;
@@ -237,13 +236,15 @@ impl Directory {
 /// The whole path of a store's directory, whether it is there or not.
 ///
 /// # Errors
-/// `Unavailable` if there is none.
+/// `Unavailable` if there is none, or no directory can be there.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     if path.as_os_str().is_empty() {
         let message = "the store path is empty: name a directory for the store";
         return Err(StoreError::new(StoreErrorKind::Unavailable, message));
     }
-    std::path::absolute(path).map_err(|error| failed(path, "find", &error))
+    let path = std::path::absolute(path).map_err(|error| failed(path, "find", &error))?;
+    refuse_file(&path)?;
+    Ok(path)
 }
 
 fn failed(path: &Path, verb: &str, error: &io::Error) -> StoreError {

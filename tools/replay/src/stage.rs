@@ -67,7 +67,7 @@ impl Place {
     async fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
         Ok(match self {
             Self::Memory(store) => Arc::new(store.clone()),
-            Self::Disk(directory) => Arc::new(SledStore::open(directory.path()).await?),
+            Self::Disk(directory) => Arc::new(SledStore::open(directory.path().join("store")).await?),
         })
     }
 
