@@ -141,7 +141,7 @@ async fn a_store_that_lost_its_marker_is_not_taken_for_something_else() {
 async fn any_cache_size_is_taken() {
     for bytes in [0, 255, u64::MAX] {
         let directory = tempfile::tempdir().unwrap();
-        let store = SledOptions::new(&at(&directory)).cache_bytes(bytes).open().await.unwrap();
+        let store = SledOptions::new(at(&directory)).cache_bytes(bytes).open().await.unwrap();
         commit(&store, put("a", "1"), Durability::Synced).await;
         assert_eq!(read(&store, "a").await.as_deref(), Some("1"), "{bytes}");
     }
@@ -169,7 +169,7 @@ async fn the_log_of_another_store_is_refused() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     create(&at(&one)).await;
     create(&at(&other)).await;
-    for entry in fs::read_dir(&at(&one)).unwrap().map(Result::unwrap) {
+    for entry in fs::read_dir(at(&one)).unwrap().map(Result::unwrap) {
         let name = entry.file_name();
         if name == "db" || name.to_string_lossy().starts_with("snap.") {
             fs::copy(entry.path(), at(&other).join(name)).unwrap();
