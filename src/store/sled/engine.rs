@@ -115,7 +115,7 @@ pub(super) struct Engine {
     /// `None` once closed. Readers hold the lock while they read, so that nobody uses the files after closing, and
     /// wait at it while the store is opened anew.
     files: RwLock<Option<Files>>,
-    /// Why the store can't be used any more until it is reopened.
+    /// Why the store can't be used any more until it is reopened: it failed, or was closed.
     failed: Mutex<Option<StoreError>>,
     directory: PathBuf,
     cache_bytes: u64,
@@ -287,6 +287,7 @@ impl Engine {
     /// Gives the files up, waiting for readers. sled writes out what it has left; that is not synced.
     pub(super) fn close(&self) {
         let files = self.files.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.failure().get_or_insert_with(|| self.closed());
         // A panic here is about data that is already lost or synced; there is nobody left to tell.
         drop(catch_unwind(AssertUnwindSafe(|| drop(files))));
     }
