@@ -85,8 +85,10 @@ impl Place {
 }
 
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
+    let mut entries = fs::read_dir(from)?.collect::<io::Result<Vec<_>>>()?;
+    // The witness first, which lies beside the store: it may be behind what is copied after it, never ahead.
+    entries.sort_by_key(|entry| entry.path().is_dir());
+    for entry in entries {
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
             fs::create_dir(&target)?;
