@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::answer::{ResultText, Told};
 use super::attempt::{self, bounded};
+use super::long;
 use super::records::{Along, Known, Put, Records, downstream, unpack};
 use super::reopen::values_of;
 use super::rows::{Prefix, Reopening, Row, RunLog};
@@ -190,7 +191,7 @@ impl Inner {
         };
         let order = log.complete(&base.about.tool);
         // What it was about is known only where the arguments were kept: else it reopens what any completion reopens.
-        let values = arguments.map_or_else(Vec::new, |text| values_of(&base.about.run, text));
+        let values = arguments.map_or_else(Vec::new, |text| values_of(self.secrets.current(), &base.about.run, text));
         let row = Reopening { tool: base.about.tool.clone(), values };
         along.puts.push((prefix.reopening(&base.about.run, order), row.to_bytes()));
         along.checks.push((key.clone(), stored.map(|stored| stored.version)));
@@ -327,7 +328,7 @@ fn unrecorded_text(event: &Event, puts: &[(crate::store::Key, Vec<u8>)]) -> Opti
     match body {
         Body::Inline(bytes) => String::from_utf8(bytes.clone()).ok(),
         Body::Pieces { length, digest, .. } => {
-            let packed: Vec<u8> = puts.iter().flat_map(|(_, piece)| piece.clone()).collect();
+            let packed = long::join(puts.iter().map(|(_, piece)| &piece[..])).ok()?;
             unpack(&packed, *length, *digest)
         }
         Body::NotKept { length, head, .. } => Some(tell::not_kept(*length, &String::from_utf8_lossy(head))),

@@ -21,4 +21,5 @@ mod refusals;
 mod replayed;
 mod results;
 mod runs;
+mod secrets;
 mod stores;
