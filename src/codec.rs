@@ -13,6 +13,9 @@ use crate::key::digest;
 
 const CHECKSUM: usize = 8;
 
+/// The first byte of every value that is sealed (see `seal`), and of no other one.
+pub(crate) const SEALED: u8 = 0x53;
+
 /// Why bytes are not a row of the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -20,6 +23,9 @@ pub enum BytesError {
     /// Written by another version of the library.
     #[error("record format version {0} isn't known to this version of the library; use the one that wrote it")]
     Version(u8),
+    /// The bytes are sealed, and no key was given.
+    #[error("it is sealed: open the store with its seal key")]
+    Sealed,
     /// The bytes were changed after they were written.
     #[error("record checksum doesn't match: the stored bytes are damaged")]
     Checksum,
@@ -41,6 +47,9 @@ pub(crate) fn encode<T: Field>(domain: &str, version: u8, value: &T) -> Vec<u8> 
 /// The value in `bytes`, which must be of this domain and version.
 pub(crate) fn decode<T: Field>(domain: &str, version: u8, bytes: &[u8]) -> Result<T, BytesError> {
     let (&found, _) = bytes.split_first().ok_or(BytesError::Format("empty"))?;
+    if found == SEALED {
+        return Err(BytesError::Sealed);
+    }
     if found != version {
         return Err(BytesError::Version(found));
     }

@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Store(StoreErrorKind),
     /// An argument of the call makes no sense: an empty namespace, a second guard on a store for one.
     Invalid,
+    /// The namespace was written with a secret that the guard doesn't have, or without one.
+    Secret,
     /// A run with this id exists.
     RunExists,
     /// No run has this id.
@@ -50,7 +52,7 @@ impl Error {
     }
 
     pub(crate) fn corrupt(what: &str, source: BytesError) -> Self {
-        let kind = ErrorKind::Store(StoreErrorKind::Corrupt);
+        let kind = ErrorKind::Store(unreadable(&source));
         Self { kind, message: format!("can't read {what} from the store"), source: Some(Box::new(source)) }
     }
 
@@ -62,6 +64,14 @@ impl Error {
     /// What the error means.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+}
+
+/// What bytes that can't be read mean.
+pub(crate) fn unreadable(error: &BytesError) -> StoreErrorKind {
+    match error {
+        BytesError::Sealed => StoreErrorKind::Sealed,
+        _ => StoreErrorKind::Corrupt,
     }
 }
 

@@ -33,12 +33,21 @@
 //! # }
 //! ```
 //!
+//! # With a secret
+//!
+//! A guard with a [`Secret`] takes all of these by HMAC-SHA256 (RFC 2104) over the same parts instead, so that whoever
+//! reads the store can't guess an argument and try whether its digest is there: keys, fingerprints, leaf digests, and
+//! the digests of arguments as they came and as they were executed. Only the downstream key stays a plain SHA-256: its
+//! base key is keyed already.
+//!
 //! The bytes are a storage format. What is hashed for one version tag never changes; the vectors in `tests/golden`
 //! are only ever added to.
 
 use std::fmt;
 
-use sha2::{Digest as _, Sha256};
+use hmac::Hmac;
+use hmac::digest::{FixedOutput, KeyInit, Update};
+use sha2::Sha256;
 
 /// A SHA-256. `Debug` shows its first eight hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -116,7 +125,10 @@ pub struct KeyParts<'a> {
 
 /// The key of equal calls.
 pub fn base_key(parts: &KeyParts<'_>) -> BaseKey {
-    let mut hash = Parts::new("toolonce key v1");
+    base_key_by(Parts::new(BASE_KEY), parts)
+}
+
+fn base_key_by<H: Hash>(mut hash: Parts<H>, parts: &KeyParts<'_>) -> BaseKey {
     hash.part(b'n', parts.namespace.as_bytes());
     match parts.scope {
         KeyScope::Run(run) => hash.part(b'r', run.as_bytes()),
@@ -138,9 +150,95 @@ pub fn base_key(parts: &KeyParts<'_>) -> BaseKey {
 
 /// The SHA-256 of `bytes` for one purpose: equal bytes under two domains have different digests.
 pub fn digest(domain: &str, bytes: &[u8]) -> Digest {
-    let mut hash = Parts::new(domain);
+    digest_by(Parts::new(domain), bytes)
+}
+
+fn digest_by<H: Hash>(mut hash: Parts<H>, bytes: &[u8]) -> Digest {
     hash.part(b'b', bytes);
     Digest(hash.finish())
+}
+
+fn leaf_by<H: Hash>(mut hash: Parts<H>, key: &BaseKey, pointer: &str, value: &[u8]) -> LeafDigest {
+    hash.part(b'k', &key.0);
+    hash.part(b'p', pointer.as_bytes());
+    hash.part(b'v', value);
+    let [a, b, c, d, e, f, g, h, ..] = hash.finish();
+    LeafDigest(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+}
+
+const BASE_KEY: &str = "toolonce key v1";
+const LEAF: &str = "toolonce leaf v1";
+
+/// What keys and digests are derived with, so that they tell nothing to who doesn't have it: at least 16 random bytes,
+/// kept where the program's other secrets are. Give it to a guard with
+/// [`GuardBuilder::secret`](crate::GuardBuilder::secret).
+///
+/// Whoever has the store can try candidates for the secret offline; a password that people can remember is none.
+///
+/// ```
+/// use toolonce::key::Secret;
+///
+/// let secret = Secret::new(b"0f3b...32 bytes from the program's vault");
+/// assert_eq!(format!("{secret:?}"), "Secret(..)");
+/// ```
+#[derive(Clone)]
+pub struct Secret {
+    /// HMAC that has read its key and nothing else.
+    hmac: Hmac<Sha256>,
+    is_empty: bool,
+}
+
+impl Secret {
+    /// A secret of these bytes, of any length but 0.
+    pub fn new(bytes: impl AsRef<[u8]>) -> Self {
+        let bytes = bytes.as_ref();
+        // RFC 2104: a key longer than a block is hashed first, a shorter one padded with zeros.
+        let hashed: [u8; 32];
+        let short = if bytes.len() > 64 {
+            hashed = <Sha256 as sha2::Digest>::digest(bytes).into();
+            &hashed[..]
+        } else {
+            bytes
+        };
+        let mut block = [0; 64];
+        block[..short.len()].copy_from_slice(short);
+        Self { hmac: Hmac::new(&block.into()), is_empty: bytes.is_empty() }
+    }
+
+    /// Whether there is nothing secret about it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// As [`base_key`], with this secret.
+    pub fn base_key(&self, parts: &KeyParts<'_>) -> BaseKey {
+        base_key_by(self.parts(BASE_KEY), parts)
+    }
+
+    /// As [`digest`], with this secret.
+    pub fn digest(&self, domain: &str, bytes: &[u8]) -> Digest {
+        digest_by(self.parts(domain), bytes)
+    }
+
+    /// The fingerprint that is stored for `plain`.
+    pub fn fingerprint(&self, plain: Fingerprint) -> Fingerprint {
+        Fingerprint(self.digest("toolonce keyed fingerprint v1", &plain.0).0)
+    }
+
+    /// As [`BaseKey::leaf`], with this secret.
+    pub fn leaf(&self, key: &BaseKey, pointer: &str, value: &[u8]) -> LeafDigest {
+        leaf_by(self.parts(LEAF), key, pointer, value)
+    }
+
+    fn parts(&self, domain: &str) -> Parts<Hmac<Sha256>> {
+        Parts::by(self.hmac.clone(), domain)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
 }
 
 impl BaseKey {
@@ -174,12 +272,7 @@ impl BaseKey {
 
     /// The digest of the value at `pointer` (RFC 6901), `value` being its canonical text.
     pub fn leaf(&self, pointer: &str, value: &[u8]) -> LeafDigest {
-        let mut hash = Parts::new("toolonce leaf v1");
-        hash.part(b'k', &self.0);
-        hash.part(b'p', pointer.as_bytes());
-        hash.part(b'v', value);
-        let [a, b, c, d, e, f, g, h, ..] = hash.finish();
-        LeafDigest(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+        leaf_by(Parts::new(LEAF), self, pointer, value)
     }
 }
 
@@ -254,12 +347,23 @@ impl DownstreamKey {
     }
 }
 
-/// A SHA-256 over tagged parts.
-struct Parts(Sha256);
+/// What tagged parts are hashed with: SHA-256, or HMAC-SHA256.
+trait Hash: Update + FixedOutput<OutputSize = <Sha256 as hmac::digest::OutputSizeUser>::OutputSize> {}
+
+impl<H: Update + FixedOutput<OutputSize = <Sha256 as hmac::digest::OutputSizeUser>::OutputSize>> Hash for H {}
+
+/// A digest over tagged parts.
+struct Parts<H = Sha256>(H);
 
 impl Parts {
     fn new(domain: &str) -> Self {
-        let mut parts = Self(Sha256::new());
+        Self::by(Sha256::default(), domain)
+    }
+}
+
+impl<H: Hash> Parts<H> {
+    fn by(hash: H, domain: &str) -> Self {
+        let mut parts = Self(hash);
         parts.part(b'd', domain.as_bytes());
         parts
     }
@@ -268,12 +372,12 @@ impl Parts {
         let mut head = [0; 9];
         head[0] = tag;
         head[1..].copy_from_slice(&(bytes.len() as u64).to_be_bytes());
-        self.0.update(head);
+        self.0.update(&head);
         self.0.update(bytes);
     }
 
     fn finish(self) -> [u8; 32] {
-        self.0.finalize().into()
+        self.0.finalize_fixed().into()
     }
 }
 
@@ -298,5 +402,35 @@ short_debug!(Digest, BaseKey, Fingerprint, DownstreamKey);
 impl fmt::Debug for LeafDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LeafDigest({}…)", hex(&self.0.to_be_bytes()[..4]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4231, test cases 1, 2, 3, 4 and 6 (a key longer than a block), read through our own key padding.
+    #[test]
+    fn secrets_are_hmac_keys() {
+        let vectors: [(Vec<u8>, Vec<u8>, &str); 5] = [
+            (vec![0x0b; 20], b"Hi There".to_vec(), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+            (
+                b"Jefe".to_vec(),
+                b"what do ya want for nothing?".to_vec(),
+                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+            ),
+            (vec![0xaa; 20], vec![0xdd; 50], "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe"),
+            ((1..=25).collect(), vec![0xcd; 50], "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b"),
+            (
+                vec![0xaa; 131],
+                b"Test Using Larger Than Block-Size Key - Hash Key First".to_vec(),
+                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+            ),
+        ];
+        for (key, message, expected) in vectors {
+            let mut hmac = Secret::new(key).hmac;
+            Update::update(&mut hmac, &message);
+            assert_eq!(hex(&hmac.finalize_fixed()), expected);
+        }
     }
 }

@@ -58,6 +58,7 @@
 //! | `sled` | yes | the embedded store: one directory, one process |
 //! | `schemars` | yes | typed tools: argument schemas from Rust types |
 //! | `openai` | yes | tool lists, answers and streamed calls in the types of `async-openai` |
+//! | `seal` | no | what is stored is encrypted: `GuardBuilder::seal` |
 //! | `testing` | no | a clock moved by hand, simulated crashes, faulty stores |
 //!
 //! The default build needs no C compiler.
@@ -77,6 +78,8 @@ pub mod provider;
 mod registry;
 mod reply;
 mod run;
+#[cfg(feature = "seal")]
+mod seal;
 pub mod store;
 mod tell;
 #[cfg(feature = "testing")]
@@ -87,12 +90,15 @@ pub use self::call::{Call, ToolCall, Turn};
 pub use self::clock::{Clock, Millis, SystemClock};
 pub use self::error::{Error, ErrorKind};
 pub use self::guard::{ApprovalRequest, Guard, GuardBuilder, InDoubtCall, Resolution, Shutdown, StoreDown};
+pub use self::key::Secret;
 pub use self::policy::{
     Advanced, Approval, Effect, InDoubt, KeyWindow, LookAlike, Mismatch, Policy, Reopener, Repeat, Scope,
 };
 pub use self::registry::{LintWarning, RegisterError, Registry};
 pub use self::reply::{Outcome, Reply, ReplyKind};
 pub use self::run::{Run, Seen};
+#[cfg(feature = "seal")]
+pub use self::seal::SealKeys;
 pub use self::tool::{AnyTool, Attempt, LookUp, RawTool, Reconciled, ToolError, ToolSpec, text_tool, value_tool};
 #[cfg(feature = "schemars")]
 pub use self::tool::{FnTool, Tool, tool};

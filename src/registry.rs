@@ -18,10 +18,10 @@ use crate::call::{Call, ToolCall, Turn};
 use crate::canonical::{Arguments, Identifies, LeafText, Node, Normalised, Shape, hidden};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{
-    Answer, Guard, Guarded, MOST_TIMES, Manifest, ManifestCall, Part, PlacedValue, Plan, Reopens, Turnstile, Work,
-    value_of,
+    Answer, Guard, Guarded, Keyed, Keying, MOST_TIMES, Manifest, ManifestCall, Part, PlacedValue, Plan, Reopens,
+    Secrets, Turnstile, Work, value_of,
 };
-use crate::key::{BaseKey, Digest, Fingerprint, KeyParts, KeyScope, base_key, digest};
+use crate::key::{BaseKey, Digest, Fingerprint, KeyParts, KeyScope, digest};
 use crate::policy::{Approval, Effect, InDoubt, KeyWindow, LookAlike, Policy, Reopener, Repeat, Scope};
 use crate::protocol::decide::{Asked, Limits};
 use crate::protocol::record::Leaf;
@@ -151,8 +151,10 @@ impl Registry {
     /// Adds a tool.
     ///
     /// # Errors
-    /// [`RegisterError`] if the name is empty or taken, the schema or its hints make no sense, the policy asks for a
-    /// look-up or a re-send that the tool can't do or for a hidden key parameter that it hasn't, or nothing in its arguments could tell two writes apart and the
+    /// [`RegisterError`] if the name is empty or taken, the schema or its hints make no sense, an argument has the hint
+    /// `secret` and the guard has no [secret](crate::GuardBuilder::secret), the policy asks for a look-up or a re-send
+    /// that the tool can't do or for a hidden key parameter that it hasn't, or nothing in its arguments could tell two
+    /// writes apart and the
     /// policy doesn't say what a repeat means.
     pub fn add(&mut self, tool: impl Into<AnyTool>) -> Result<&mut Self, RegisterError> {
         let mut tool: AnyTool = tool.into();
@@ -171,6 +173,13 @@ impl Registry {
             Ok(shape) => shape,
             Err(error) => return refuse(error.to_string()),
         };
+        if shape.has_secret() && !self.guard.inner.secrets.is_set() {
+            return refuse(
+                "it has an argument with the hint `secret`, which is stored only as a digest that can't be guessed: give \
+                 the guard a secret for that, with GuardBuilder::secret"
+                    .to_owned(),
+            );
+        }
         if let Some(why) = objection(&tool, &shape) {
             return refuse(why);
         }
@@ -209,7 +218,8 @@ impl Registry {
     /// Answers one call. Dropping the future cancels nothing that has begun.
     pub async fn call(&self, run: &Run, call: Call) -> Reply {
         match self.prepare(run, &call) {
-            Ok(work) => {
+            Ok(mut work) => {
+                self.find(&mut work).await;
                 let inner = Arc::clone(&self.guard.inner);
                 let work = Arc::new(work);
                 let answer = inner.answer(Arc::clone(&work), call.patience, Turnstile::default()).await;
@@ -224,9 +234,12 @@ impl Registry {
     pub async fn answer<C: ToolCall>(&self, run: &Run, turn: Turn, calls: &[C]) -> Vec<Reply> {
         let calls: Vec<Call> = calls.iter().map(|call| call.to_call().turn(turn)).collect();
         let mut works: Vec<Result<Work, String>> = calls.iter().map(|call| self.prepare(run, call)).collect();
+        for work in works.iter_mut().flatten() {
+            self.find(work).await;
+        }
         let plan = self.plan(run, turn, &calls, &works).await;
         let plan = Arc::new(plan.unwrap_or_else(|error| Plan::unreadable(run.state(), turn, &error)));
-        pin(&calls, &mut works, &plan);
+        pin(&self.guard.inner.secrets, &calls, &mut works, &plan);
         number(&mut works);
         // Equal calls enter one after the other; everything else at once.
         let mut before: HashMap<BaseKey, oneshot::Receiver<()>> = HashMap::new();
@@ -257,7 +270,7 @@ impl Registry {
         let entries = calls.iter().zip(works).map(|(call, work)| ManifestCall {
             id: call.id.clone(),
             tool: call.tool.clone(),
-            raw: raw_digest(call),
+            raw: self.keying().digest(RAW, call.arguments.as_bytes()),
             key: work.as_ref().map_or(NO_KEY, |work| work.key),
             fingerprint: work.as_ref().map_or_else(|_| Fingerprint::default(), |work| work.asked.fingerprint),
         });
@@ -298,35 +311,47 @@ impl Registry {
         };
         let identity = meaning.identity_digest;
         let parts = KeyParts { namespace, scope, tool: &tool.spec.name, context: &context, identity, again: times };
-        let key = base_key(&parts);
+        let work = self.work(run, call, tool, &parts, &meaning);
         if meaning.identifies_nothing && tool.policy.effect().is_write() && tool.policy.repeat.is_none() {
             // A tool that needs arguments says better what is missing.
-            let _fits = tool.job(&meaning.executed, &key.downstream(0, 0)).map_err(|error| tell::misfit(&error))?;
+            let _fits =
+                tool.job(&meaning.executed, &work.key.downstream(0, 0)).map_err(|error| tell::misfit(&error))?;
             return Err("the call has no arguments that say what it is about. Give at least one.".to_owned());
         }
-        let work = self.work(run, call, tool, (key, times), &meaning);
         let before = match times {
             0 => None,
             _ => {
-                let key = base_key(&KeyParts { again: times - 1, ..parts });
+                let parts = KeyParts { again: times - 1, ..parts };
                 let (context, executed) = (context.clone(), meaning.executed.clone());
-                let before = self.work(run, call, tool, (key, times - 1), &meaning);
-                Some(Arc::new(Work { context, executed, ..before }))
+                Some(Arc::new(Work { context, executed, ..self.work(run, call, tool, &parts, &meaning) }))
             }
         };
         Ok(Work { before, context, executed: meaning.executed, ..work })
     }
 
-    fn work(
-        &self,
-        run: &Run,
-        call: &Call,
-        tool: &Arc<Guarded>,
-        (key, times): (BaseKey, u32),
-        meaning: &Normalised,
-    ) -> Work {
-        let leaf =
-            |leaf: LeafText<'_>| Leaf { pointer: leaf.pointer.to_owned(), digest: key.leaf(leaf.pointer, leaf.value) };
+    fn keying(&self) -> Keying<'_> {
+        self.guard.inner.secrets.current()
+    }
+
+    /// Finds the record of a call that was begun under an older secret. Where the store can't say, the call goes on:
+    /// it fails for the same reason, or its claim looks once more.
+    async fn find(&self, work: &mut Work) {
+        if let Some(before) = work.before.as_mut().and_then(Arc::get_mut) {
+            self.find_one(before).await;
+        }
+        self.find_one(work).await;
+    }
+
+    async fn find_one(&self, work: &mut Work) {
+        let inner = &self.guard.inner;
+        if let Err(error) = inner.secrets.find(&**inner.records.store(), work).await {
+            tracing::warn!(%error, tool = work.name(), "records under older secrets could not be looked for");
+        }
+    }
+
+    fn work(&self, run: &Run, call: &Call, tool: &Arc<Guarded>, parts: &KeyParts<'_>, meaning: &Normalised) -> Work {
+        let Keyed { key, fingerprint, executed, leaves } = keyed(self.keying(), parts, meaning);
+        let others = self.guard.inner.secrets.older().map(|keying| keyed(keying, parts, meaning)).collect();
         Work {
             tool: Arc::clone(tool),
             run: Arc::clone(run.state()),
@@ -337,14 +362,15 @@ impl Registry {
                 turn: call.turn,
                 nth: None,
                 id: short_id(&call.id),
-                fingerprint: meaning.fingerprint,
-                executed: digest("toolonce executed", meaning.executed.as_bytes()),
+                fingerprint,
+                executed,
                 looked_up: false,
             },
-            leaves: meaning.leaves.iter().filter(|leaf| leaf.pointer.len() <= MAX_POINTER).map(leaf).collect(),
+            leaves,
+            others,
             executed: String::new(),
             context: Vec::new(),
-            times,
+            times: parts.again,
             plan: None,
             part: self.part(tool, &run.state().id, meaning),
             before: None,
@@ -363,7 +389,7 @@ impl Registry {
         }
         let placed = |leaf: LeafText<'_>| PlacedValue {
             pointer: leaf.pointer.to_owned(),
-            value: value_of(run, &String::from_utf8_lossy(leaf.value)),
+            value: value_of(self.keying(), run, &String::from_utf8_lossy(leaf.value)),
         };
         let common = |by: &Reopener| match self.tools.get(&by.tool) {
             Some(other) => common_identity(&tool.shape, &other.shape),
@@ -386,16 +412,24 @@ const NO_KEY: BaseKey = BaseKey::from_bytes([0; 32]);
 
 /// Gives the calls of a turn that was recorded before the keys that it was recorded with: a second delivery of the same
 /// text is the same call, whatever the tool's schema says by now.
-fn pin(calls: &[Call], works: &mut [Result<Work, String>], plan: &Plan) {
+fn pin(secrets: &Secrets, calls: &[Call], works: &mut [Result<Work, String>], plan: &Plan) {
     let mut recorded = plan.calls();
     for (call, work) in calls.iter().zip(works) {
-        let raw = raw_digest(call);
-        let is_it = |entry: &ManifestCall| entry.tool == call.tool && entry.raw == raw && entry.key != NO_KEY;
+        let is_it = |entry: &ManifestCall| {
+            let is_tool = entry.tool == call.tool && entry.key != NO_KEY;
+            is_tool && secrets.is_digest(entry.raw, RAW, call.arguments.as_bytes())
+        };
         let Some(at) = recorded.iter().position(is_it) else { continue };
         let entry = recorded.remove(at);
         let Ok(work) = work else { continue };
         work.is_pinned = true;
+        if work.others.iter().any(|other| other.key == entry.key) {
+            continue; // The same key, under another secret: whichever has the record was found before.
+        }
         if entry.key != work.key || entry.fingerprint != work.asked.fingerprint {
+            if entry.key != work.key {
+                work.others.clear();
+            }
             work.key = entry.key;
             work.asked.fingerprint = entry.fingerprint;
             work.leaves.clear();
@@ -404,9 +438,8 @@ fn pin(calls: &[Call], works: &mut [Result<Work, String>], plan: &Plan) {
     }
 }
 
-fn raw_digest(call: &Call) -> Digest {
-    digest("toolonce raw arguments", call.arguments.as_bytes())
-}
+/// What digests of arguments as they came are for.
+const RAW: &str = "toolonce raw arguments";
 
 /// Gives each call its position among the equal ones of its message. A call that asks for more of the same may turn out
 /// to be about the call before it, where it stands behind those that ask for that.
@@ -480,6 +513,22 @@ fn contract(name: &str, policy: &Policy, shape: &Shape) -> Digest {
 fn common_identity(one: &Shape, other: &Shape) -> Vec<String> {
     let both = one.identity_hints().iter().filter(|hint| other.identity_hints().contains(hint));
     both.filter(|hint| !hint.contains('*')).cloned().collect()
+}
+
+/// What of a call depends on the secret.
+fn keyed(keying: Keying<'_>, parts: &KeyParts<'_>, meaning: &Normalised) -> Keyed {
+    let key = keying.base_key(parts);
+    let leaves = meaning
+        .leaves
+        .iter()
+        .filter(|leaf| leaf.pointer.len() <= MAX_POINTER)
+        .map(|leaf| Leaf { pointer: leaf.pointer.to_owned(), digest: keying.leaf(&key, leaf.pointer, leaf.value) });
+    Keyed {
+        key,
+        fingerprint: keying.fingerprint(meaning.fingerprint),
+        executed: keying.digest("toolonce executed", meaning.executed.as_bytes()),
+        leaves: leaves.collect(),
+    }
 }
 
 /// A call id as it goes into a record: every place keeps one, so an endless one is known by its digest.

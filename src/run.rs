@@ -32,9 +32,12 @@ use serde::de::DeserializeOwned;
 use crate::canonical::{self, Limits};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{Guard, Row, RunLog, RunState, StepRow, long};
-use crate::key::{Digest, digest};
+use crate::key::Digest;
 use crate::protocol::history;
 use crate::store::{Batch, Committed, Durability, Key};
+
+/// What digests of a step's input are for.
+const STEP: &str = "toolonce step";
 
 /// How much of a run its caller has seen when it resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -176,9 +179,9 @@ impl Run {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, Error>>,
     {
-        let input = digest("toolonce step", &canonical(json(input)?));
+        let input = canonical(json(input)?);
         let key = self.state.prefix.step(&self.state.id, name, in_flight.n);
-        if let Some(text) = self.recorded(&key, name, input).await? {
+        if let Some(text) = self.recorded(&key, name, &input).await? {
             in_flight.used();
             return serde_json::from_str(&text).map_err(|error| self.unreadable(name, &error));
         }
@@ -186,16 +189,17 @@ impl Run {
         let text = String::from_utf8(json(&compute().await?)?).unwrap_or_default();
         // What a resumed run will get, or nothing: a value that can't be read back would stop the run for good.
         let value = serde_json::from_str(&text).map_err(|error| unrepeatable(name, &error))?;
+        let input = self.guard.inner.secrets.current().digest(STEP, &input);
         self.record(&key, input, text, before).await?;
         in_flight.used();
         Ok(value)
     }
 
-    async fn recorded(&self, key: &Key, name: &str, input: Digest) -> Result<Option<String>, Error> {
+    async fn recorded(&self, key: &Key, name: &str, input: &[u8]) -> Result<Option<String>, Error> {
         let store = self.guard.inner.records.store();
         let Some((_, row)) = long::get(&**store, key).await? else { return Ok(None) };
         let row = StepRow::from_bytes(&row).map_err(|error| Error::corrupt("a step", error))?;
-        if row.input != input {
+        if !self.guard.inner.secrets.is_digest(row.input, STEP, input) {
             let message = format!(
                 "step {name:?} of run {:?} was recorded with another input: the program or the history changed since",
                 self.id()

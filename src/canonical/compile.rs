@@ -99,6 +99,7 @@ impl<'s> Compiler<'s> {
             text: above.text,
             is_set: hints.set,
             null_is_absent: hints.null_is_absent,
+            is_secret: hints.secret,
             allows_null: spot.allows_null,
             properties: self.properties(&parts, above)?,
             others: self.child(parts.iter().filter_map(|part| part.get("additionalProperties")), above)?,

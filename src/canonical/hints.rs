@@ -32,6 +32,7 @@ pub(super) struct Hints {
     pub(super) text: TextRules,
     pub(super) set: bool,
     pub(super) null_is_absent: bool,
+    pub(super) secret: bool,
 }
 
 impl Hints {
@@ -64,10 +65,11 @@ impl Hints {
             "casefold" => self.text.casefold = true,
             "nfc" => self.text.nfc = true,
             "null-is-absent" => self.null_is_absent = true,
-            "secret" => return Err("`secret` needs a secret, which this version doesn't take".to_owned()),
+            "secret" => self.secret = true,
             _ => {
                 return Err(format!(
-                    "there is no hint {}: use identity, content, ignore, set, trim, casefold, nfc or null-is-absent",
+                    "there is no hint {}: use identity, content, ignore, set, trim, casefold, nfc, null-is-absent or \
+                     secret",
                     super::error::shown(hint)
                 ));
             }
@@ -108,6 +110,7 @@ impl Hints {
             text: self.text.and(further.text),
             set: self.set | further.set,
             null_is_absent: self.null_is_absent | further.null_is_absent,
+            secret: self.secret | further.secret,
         }
     }
 }

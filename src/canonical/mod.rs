@@ -59,6 +59,12 @@
 //! | `casefold` | case doesn't matter: each character is upper-cased, then lower-cased, so `ß` = `SS` and `ς` = `σ` |
 //! | `nfc` | composed and decomposed characters are the same (Unicode normalisation form C) |
 //! | `null-is-absent` | null means the same as leaving the property out |
+//! | `secret` | a password, a card number: it counts as it would without the hint, but is stored in no form but a keyed hash |
+//!
+//! A tool with a `secret` place needs a guard with a [`Secret`](crate::key::Secret), and its arguments are never kept:
+//! after a crash only a call with the same arguments sends them again. A conflict names the place, nothing in it. What
+//! the tool itself returns, or says of a failure, is its own affair: see sealing in
+//! [`GuardBuilder`](crate::GuardBuilder).
 //!
 //! `identity`, `content` and `ignore` hold for everything below until a nearer one says otherwise. `trim`,
 //! `casefold` and `nfc` hold for every string below, not for keys. Hints never change what is executed.

@@ -137,6 +137,25 @@ impl<'a> Walk<'a> {
     /// Writes a value, or nothing (`false`) if it isn't part of this view.
     fn value(&mut self, node: &Node<'_>, place: PlaceId, out: &mut String) -> bool {
         let place = &self.shape.places[place];
+        if place.is_secret && self.leaves.is_some() {
+            return self.secret(node, place, out);
+        }
+        self.visible(node, place, out)
+    }
+
+    /// One leaf, whatever it holds: the names in it may be part of the secret.
+    fn secret(&mut self, node: &Node<'_>, place: &Place, out: &mut String) -> bool {
+        let start = out.len();
+        let leaves = self.leaves.take();
+        let written = self.visible(node, place, out);
+        self.leaves = leaves;
+        if written {
+            self.add_leaf(start, out);
+        }
+        written
+    }
+
+    fn visible(&mut self, node: &Node<'_>, place: &Place, out: &mut String) -> bool {
         let start = out.len();
         match node {
             Node::Array(items) if place.is_set && self.view != View::Executed => self.set(items, place, out),

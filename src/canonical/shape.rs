@@ -83,6 +83,8 @@ pub(super) struct Place {
     pub(super) text: TextRules,
     pub(super) is_set: bool,
     pub(super) null_is_absent: bool,
+    /// Whether what is below must not be told apart by name: its names may be part of the secret.
+    pub(super) is_secret: bool,
     pub(super) allows_null: bool,
     /// Sorted by name.
     pub(super) properties: Vec<Property>,
@@ -156,6 +158,12 @@ impl Shape {
     /// schemas that are written differently but hint the same.
     pub fn contract(&self) -> &str {
         &self.contract
+    }
+
+    /// Whether any place has the hint `secret`: then keys need a [`Secret`](crate::key::Secret), and the arguments may
+    /// not be kept.
+    pub fn has_secret(&self) -> bool {
+        self.places.iter().any(|place| place.is_secret)
     }
 
     /// Whether arguments of this shape say which thing a call is about.

@@ -13,7 +13,7 @@ use super::rows::{Reopening, Row};
 use super::work::Work;
 use crate::Millis;
 use crate::error::ErrorKind;
-use crate::key::{BaseKey, DownstreamKey, digest};
+use crate::key::{BaseKey, Digest, DownstreamKey, digest};
 use crate::policy::{Effect, InDoubt, KeyWindow};
 use crate::protocol::apply::{Answer, End, Event, NewClaim, Over, Refused, apply, millis};
 use crate::protocol::decide::{Act, Decision, Place};
@@ -134,8 +134,10 @@ impl Inner {
         let Act::Attempt { over, kept, permitted, .. } = decision.act else { return Ok(Claimed::Moved) };
         let record = known.base.occurrences.get(decision.occurrence);
         let kept = record.and_then(|record| record.kept_arguments.clone()).filter(|_| kept);
+        // Kept arguments are those that the record's digest was taken of.
+        let executed = record.filter(|_| kept.is_some()).map_or(work.asked.executed, |record| record.executed);
         let text = kept.as_deref().unwrap_or(&work.executed);
-        let event = Event::Claim(Box::new(self.new_claim(work, text, (over, permitted))));
+        let event = Event::Claim(Box::new(self.new_claim(work, (text, executed), (over, permitted))));
         let Ok(mut next) = apply(&known.base, decision.occurrence, &event) else { return Ok(Claimed::Moved) };
         let downstream = downstream(&work.key, &next, decision.occurrence);
         let job = match work.tool.job(text, &downstream) {
@@ -176,7 +178,12 @@ impl Inner {
     }
 
     /// The wish to execute `text` for `work`.
-    pub(super) fn new_claim(&self, work: &Work, text: &str, (over, permitted): (Over, bool)) -> NewClaim {
+    pub(super) fn new_claim(
+        &self,
+        work: &Work,
+        (text, executed): (&str, Digest),
+        (over, permitted): (Over, bool),
+    ) -> NewClaim {
         NewClaim {
             owner: self.lease.me,
             at: self.now.get(),
@@ -186,7 +193,7 @@ impl Inner {
             permission: permitted.then(|| work.asked.asker()),
             strictness: work.tool.policy.effect().into(),
             fingerprint: work.asked.fingerprint,
-            executed: digest("toolonce executed", text.as_bytes()),
+            executed,
             kept_arguments: keeps_arguments(work, text).then(|| text.to_owned()),
             leaves: work.leaves.clone(),
         }
@@ -210,6 +217,8 @@ impl Inner {
         }
         along.checks.extend(beside.checks);
         along.puts.extend(beside.puts);
+        let shared = along.checks.len();
+        along.checks.extend(self.secrets.claim_checks(work));
         let prefix = work.run.prefix;
         match self.records.put(prefix, &work.key, known, next, along, durability, purpose).await? {
             Put::Done { .. } => {
@@ -219,6 +228,8 @@ impl Inner {
                 Ok(true)
             }
             Put::Moved(existing) => {
+                let found = existing.get(shared..).unwrap_or_default();
+                self.secrets.claim_refused(&**self.records.store(), work, found).await?;
                 work.run.refresh(existing.first().cloned().flatten(), None)?;
                 if let Some(plan) = &work.plan {
                     plan.met(&**self.records.store()).await?;
@@ -512,17 +523,17 @@ const LONGEST_DELAY: Duration = Duration::from_secs(24 * 3600);
 /// The longest arguments that a record keeps, in bytes: a record is one value of the store.
 const KEPT_ARGUMENTS: usize = 24 * 1024;
 
-/// What may have to be sent again, or looked up, must be at hand while it is open. Without it only a call with the same
+/// What may have to be sent again, or looked up, must be at hand while it is open, unless it holds a secret. Without it only a call with the same
 /// bytes may execute again, and a look-up gets the arguments of the call that asks.
 fn keeps_arguments(work: &Work, text: &str) -> bool {
     let policy = &work.tool.policy;
     let wanted = matches!(policy.effect(), Effect::Keyed(_)) || policy.in_doubt == InDoubt::Reconcile;
-    wanted && text.len() <= KEPT_ARGUMENTS
+    wanted && !work.tool.shape.has_secret() && text.len() <= KEPT_ARGUMENTS
 }
 
-/// The arguments of a call that waits for permission, for the human who decides.
+/// The arguments of a call that waits for permission, for the human who decides, unless they hold a secret.
 pub(super) fn shown_arguments(work: &Work) -> Option<String> {
-    (work.executed.len() <= KEPT_ARGUMENTS).then(|| work.executed.clone())
+    (!work.tool.shape.has_secret() && work.executed.len() <= KEPT_ARGUMENTS).then(|| work.executed.clone())
 }
 
 /// A claim whose loss in a crash can't lead to a second effect needs no sync of its own. That of a keyed tool can, even

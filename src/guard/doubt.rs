@@ -188,7 +188,7 @@ impl Inner {
         };
         let order = log.complete(&base.about.tool);
         // What it was about is known only where the arguments were kept: else it reopens what any completion reopens.
-        let values = arguments.map_or_else(Vec::new, |text| values_of(&base.about.run, text));
+        let values = arguments.map_or_else(Vec::new, |text| values_of(self.secrets.current(), &base.about.run, text));
         let row = Reopening { tool: base.about.tool.clone(), values };
         along.puts.push((prefix.reopening(&base.about.run, order), row.to_bytes()));
         along.checks.push((key.clone(), stored.map(|stored| stored.version)));

@@ -102,7 +102,8 @@ impl Drive {
         self.enter();
         self.going();
         tracing::error!(tool = self.work.name(), run = %self.work.asked.run, "a call runs unguarded: the store is down");
-        let claim = Box::new(self.inner.new_claim(&self.work, &self.work.executed, (Over::Nothing, false)));
+        let bytes = (self.work.executed.as_str(), self.work.asked.executed);
+        let claim = Box::new(self.inner.new_claim(&self.work, bytes, (Over::Nothing, false)));
         let came = match self.execute_unguarded(spot).await {
             Ok(Ok(produced)) => Ok(produced),
             Ok(Err(error)) if error.is_unknown() => Err(bounded(&error.to_string())),

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::long;
 use super::records::unpack;
 use super::work::Work;
 use crate::key::BaseKey;
@@ -125,7 +126,7 @@ impl UnrecordedEnd {
         match body {
             Body::Inline(bytes) => String::from_utf8(bytes.clone()).ok(),
             Body::Pieces { length, digest, .. } => {
-                let packed: Vec<u8> = puts.iter().flat_map(|(_, piece)| piece.clone()).collect();
+                let packed = long::join(puts.iter().map(|(_, piece)| &piece[..])).ok()?;
                 unpack(&packed, *length, *digest)
             }
             Body::NotKept { length, head, .. } => Some(tell::not_kept(*length, &String::from_utf8_lossy(head))),

@@ -3,9 +3,13 @@
 //! ```text
 //! head   0 ‖ the row                                       a short row
 //!        1 ‖ number of pieces (4, big endian)              a long one
-//! piece  under the head's key ‖ n (4, big endian)
+//! piece  under the head's key ‖ n (4, big endian)         0 ‖ its bytes
 //! ```
+//!
+//! Pieces of results have the same form. The leading byte tells them from sealed values.
 
+use crate::codec::{BytesError, SEALED};
+use crate::error::unreadable;
 use crate::store::{Key, Store, StoreError, StoreErrorKind, Version};
 
 /// Length of one piece.
@@ -18,7 +22,7 @@ pub(crate) fn put(key: &Key, row: &[u8], puts: &mut Vec<(Key, Vec<u8>)>) {
         return;
     }
     let pieces = row.chunks(PIECE).zip(0u32..);
-    puts.extend(pieces.map(|(bytes, n)| (piece(key, n), bytes.to_vec())));
+    puts.extend(pieces.map(|(bytes, n)| (key_of_piece(key, n), piece(bytes))));
     let count = u32::try_from(row.len().div_ceil(PIECE)).unwrap_or(u32::MAX);
     puts.push((key.clone(), [&[1][..], &count.to_be_bytes()].concat()));
 }
@@ -29,6 +33,7 @@ pub(crate) async fn get(store: &dyn Store, key: &Key) -> Result<Option<(Version,
     let row = match head.value.split_first() {
         Some((0, row)) => row.to_vec(),
         Some((1, count)) => whole(store, key, count).await?,
+        Some((&SEALED, _)) => return Err(sealed()),
         _ => return Err(damaged("a row has no known form")),
     };
     Ok(Some((head.version, row)))
@@ -36,13 +41,35 @@ pub(crate) async fn get(store: &dyn Store, key: &Key) -> Result<Option<(Version,
 
 async fn whole(store: &dyn Store, key: &Key, count: &[u8]) -> Result<Vec<u8>, StoreError> {
     let count = count.try_into().map_err(|_| damaged("a row doesn't say how long it is"))?;
-    let keys: Vec<Key> = (0..u32::from_be_bytes(count)).map(|n| piece(key, n)).collect();
+    let keys: Vec<Key> = (0..u32::from_be_bytes(count)).map(|n| key_of_piece(key, n)).collect();
     let pieces = store.get(&keys).await?.into_iter().collect::<Option<Vec<_>>>();
     let pieces = pieces.ok_or_else(|| damaged("a piece of a row is lost"))?;
-    Ok(pieces.into_iter().flat_map(|piece| piece.value).collect())
+    join(pieces.iter().map(|piece| &piece.value[..]))
 }
 
-fn piece(key: &Key, n: u32) -> Key {
+/// One piece as it is stored.
+pub(crate) fn piece(bytes: &[u8]) -> Vec<u8> {
+    [&[0], bytes].concat()
+}
+
+/// What the pieces hold.
+pub(crate) fn join<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u8>, StoreError> {
+    let mut whole = Vec::new();
+    for piece in pieces {
+        match piece.split_first() {
+            Some((0, bytes)) => whole.extend_from_slice(bytes),
+            Some((&SEALED, _)) => return Err(sealed()),
+            _ => return Err(damaged("a piece has no known form")),
+        }
+    }
+    Ok(whole)
+}
+
+fn sealed() -> StoreError {
+    StoreError::new(unreadable(&BytesError::Sealed), BytesError::Sealed.to_string())
+}
+
+fn key_of_piece(key: &Key, n: u32) -> Key {
     Key::new([key.as_bytes(), &n.to_be_bytes()].concat())
 }
 

@@ -7,10 +7,10 @@
 use super::Inner;
 use super::records::{Along, downstream};
 use super::rows::{LookAlikeCall, LookAlikes, Row};
+use super::secrets::Keying;
 use super::work::Work;
 use crate::canonical::{Arguments, Limits};
 use crate::error::Error;
-use crate::key::{Digest, digest};
 use crate::policy::LookAlike;
 use crate::protocol::record::{Record, Slot, View, view};
 use crate::store::{Key, Version};
@@ -41,16 +41,22 @@ impl Inner {
             return Ok(None);
         }
         let Some(skeleton) = skeleton(work) else { return Ok(None) };
-        let key = work.run.prefix.look_alikes(&work.run.id, &skeleton);
-        let stored = self.records.store().get(std::slice::from_ref(&key)).await?.pop().flatten();
-        let version = stored.as_ref().map(|stored| stored.version);
-        let row = match stored {
-            Some(stored) => LookAlikes::from_bytes(&stored.value)
-                .map_err(|error| Error::corrupt("the calls that look alike", error))?,
-            None => LookAlikes::default(),
+        // Under older secrets as well; the row that is written is the first.
+        let row_of = |keying: Keying<'_>| {
+            let digest = keying.digest("toolonce skeleton", skeleton.as_bytes());
+            work.run.prefix.look_alikes(&work.run.id, &digest)
         };
+        let mut keys: Vec<Key> = self.secrets.all().map(row_of).collect();
+        let stored = self.records.store().get(&keys).await?;
+        let version = stored.first().and_then(Option::as_ref).map(|stored| stored.version);
+        let key = keys.swap_remove(0);
+        let mut calls = Vec::new();
+        for stored in stored.into_iter().flatten() {
+            let row = LookAlikes::from_bytes(&stored.value);
+            calls.extend(row.map_err(|error| Error::corrupt("the calls that look alike", error))?.calls);
+        }
         let (mut of, mut open) = (None, LookAlikes::default());
-        for call in row.calls.into_iter().filter(|call| call.key != work.key) {
+        for call in calls.into_iter().filter(|call| call.key != work.key) {
             let known = self.records.load(work.run.prefix, &call.key).await?;
             let at = call.occurrence as usize;
             let Some(record) = known.base.occurrences.get(at) else { continue };
@@ -89,7 +95,7 @@ fn is_sibling(record: &Record, work: &Work) -> bool {
 }
 
 /// The skeleton of a call with its tool and context. Worked out only for claims: replays need none.
-fn skeleton(work: &Work) -> Option<Digest> {
+fn skeleton(work: &Work) -> Option<String> {
     let limits = Limits { bytes: usize::MAX, depth: Limits::MAX_DEPTH };
     let arguments = Arguments::read(&work.executed, &limits).ok()?;
     let mut parts = work.tool.shape.skeleton(&arguments)?;
@@ -97,7 +103,7 @@ fn skeleton(work: &Work) -> Option<Digest> {
         parts.push('\0');
         parts.push_str(part);
     }
-    Some(digest("toolonce skeleton", parts.as_bytes()))
+    Some(parts)
 }
 
 /// A look-alike that runs all the same.

@@ -60,12 +60,12 @@ impl Plan {
         }
     }
 
-    /// Whether the `nth` equal call with this key is one of the turn's.
-    pub(crate) fn has(&self, key: &BaseKey, nth: u32) -> bool {
+    /// Whether the `nth` of the equal calls whose key is such a one is one of the turn's.
+    pub(crate) fn has(&self, is_such: impl Fn(&BaseKey) -> bool, nth: u32) -> bool {
         match self.state() {
             State::New(..) | State::Unreadable(..) => true,
             State::Recorded(manifest) => {
-                let equal = manifest.calls.iter().filter(|call| call.key == *key).count();
+                let equal = manifest.calls.iter().filter(|call| is_such(&call.key)).count();
                 equal > nth as usize
             }
         }

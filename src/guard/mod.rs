@@ -25,6 +25,7 @@ mod records;
 mod reopen;
 mod rows;
 mod runs;
+mod secrets;
 mod sole;
 mod tasks;
 mod unrecorded;
@@ -52,11 +53,12 @@ use self::records::Records;
 pub(crate) use self::reopen::{Part, Reopens, value_of};
 pub(crate) use self::rows::{Manifest, ManifestCall, PlacedValue, Prefix, Row, RunLog, StepRow};
 pub(crate) use self::runs::RunState;
-pub(crate) use self::work::{Guarded, MOST_TIMES, Work};
+pub(crate) use self::secrets::{Keying, Secrets};
+pub(crate) use self::work::{Guarded, Keyed, MOST_TIMES, Work};
 use crate::canonical::Limits;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
-use crate::key::BaseKey;
+use crate::key::{BaseKey, Secret};
 use crate::protocol::decide::Act;
 use crate::protocol::notes::Note;
 use crate::store::{Store, StoreError, StoreErrorKind};
@@ -97,6 +99,10 @@ pub struct GuardBuilder {
     namespace: String,
     clock: Arc<dyn Clock>,
     settings: Settings,
+    secret: Option<Secret>,
+    older_secrets: Vec<Secret>,
+    #[cfg(feature = "seal")]
+    seal: Option<crate::seal::SealKeys>,
 }
 
 struct StoreHandle(Arc<dyn Store>);
@@ -170,17 +176,56 @@ impl GuardBuilder {
         self
     }
 
+    /// Derives keys and digests with this secret, so that whoever reads the store can't find out arguments by trying
+    /// candidates, and tools with the hint `secret` can be registered. Default: none.
+    ///
+    /// A namespace is written with a secret from its first row on, or never; the guard is refused where it doesn't have
+    /// every secret that was in use. To change it, give the new one here and the former with
+    /// [`older_secret`](Self::older_secret), in all processes; one that doesn't know the new one yet is refused from
+    /// then on. Records stay under the secret they were begun with.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.secret = Some(secret);
+        self
+    }
+
+    /// Also finds what was written with this secret. It must stay as long as the namespace has records. May be called
+    /// several times.
+    pub fn older_secret(mut self, secret: Secret) -> Self {
+        self.older_secrets.push(secret);
+        self
+    }
+
+    /// Seals everything that is written to the store: encrypted and authenticated, each row bound to its place. Default:
+    /// rows are plain.
+    ///
+    /// A store that was written plainly may be opened with a key: what is there is read as it is, what is written from
+    /// then on is sealed, and opening it without the key is an error from then on. Keys of rows are not sealed; give a
+    /// [`secret`](Self::secret) as well, else arguments can be guessed from them.
+    #[cfg(feature = "seal")]
+    pub fn seal(mut self, keys: crate::seal::SealKeys) -> Self {
+        self.seal = Some(keys);
+        self
+    }
+
     /// Makes the guard. Its tasks run on the present tokio runtime.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for an empty namespace, and for a second guard on a store of which the first takes every
-    /// commit for its own: clone the first, or use [`Guard::with_namespace`]. A store error if the store doesn't work.
+    /// commit for its own: clone the first, or use [`Guard::with_namespace`]. [`ErrorKind::Secret`] if the namespace was written with a
+    /// secret that the guard doesn't have, or without one. A store error if the store doesn't work; its kind is
+    /// [`Sealed`](StoreErrorKind::Sealed) if a seal key is missing.
     pub async fn build(self) -> Result<Guard, Error> {
         if self.namespace.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the namespace is empty: give the guard a name for its calls"));
         }
-        let store = self.store.0;
+        if self.secret.is_none() && !self.older_secrets.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "there are older secrets and none for writing: give one"));
+        }
+        let (store, seals) = self.sealed();
+        let list = self.secret.into_iter().chain(self.older_secrets).collect();
+        let secrets = Arc::new(Secrets::new(list, seals, !store.is_exclusive())?);
         let sole = sole::Sole::of(&*store)?;
+        secrets.admit(&*store, &self.namespace).await?;
         let now = now::Now::new(self.clock);
         let lease = lease::Lease::new(store.is_exclusive(), self.settings.lease, now.get());
         if !lease.is_alone() {
@@ -189,7 +234,8 @@ impl GuardBuilder {
         let (writer, later) = mpsc::unbounded_channel();
         let inner = Arc::new(Inner {
             records: Records::new(Arc::clone(&store), self.settings.memory_tier),
-            runs: runs::Runs::new(store),
+            runs: runs::Runs::new(store, Arc::clone(&secrets)),
+            secrets,
             settings: self.settings,
             now,
             lease,
@@ -212,6 +258,19 @@ impl GuardBuilder {
         let namespace: Arc<str> = self.namespace.into();
         let prefix = Prefix::new(&namespace);
         Ok(Guard { inner, namespace, prefix })
+    }
+}
+
+impl GuardBuilder {
+    /// The store as the guard sees it, and the ids of the keys it is sealed with.
+    fn sealed(&self) -> (Arc<dyn Store>, Vec<u64>) {
+        let inner = Arc::clone(&self.store.0);
+        #[cfg(feature = "seal")]
+        if let Some(keys) = self.seal.clone() {
+            let seals = keys.ids().collect();
+            return (Arc::new(crate::seal::SealedStore { inner, keys }), seals);
+        }
+        (inner, Vec::new())
     }
 }
 
@@ -269,6 +328,7 @@ async fn beat(inner: std::sync::Weak<Inner>, every: Duration) {
 pub(crate) struct Inner {
     pub(crate) records: Records,
     pub(crate) runs: runs::Runs,
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) settings: Settings,
     pub(crate) now: now::Now,
     pub(crate) lease: lease::Lease,
@@ -339,6 +399,10 @@ impl Guard {
                 replay_stop: 5,
                 store_down: StoreDown::default(),
             },
+            secret: None,
+            older_secrets: Vec::new(),
+            #[cfg(feature = "seal")]
+            seal: None,
         }
     }
 

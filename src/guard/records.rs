@@ -6,15 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use moka::ops::compute::Op;
 use moka::sync::Cache;
 
-use super::long::PIECE;
+use super::long::{self, PIECE};
 use super::rows::Prefix;
+use crate::error::unreadable;
 use crate::key::{BaseKey, Digest, DownstreamKey, digest};
 use crate::protocol::bytes;
 use crate::protocol::growth::{self, Dropped, KEPT_OUTCOMES, KEPT_SLOTS};
 use crate::protocol::history::History;
 use crate::protocol::notes::{Note, note};
 use crate::protocol::record::{Approval, ApprovalState, Base, Body, Fence};
-use crate::store::{Batch, Committed, Durability, Key, MAX_VALUE, Purpose, Store, StoreError, StoreErrorKind, Version};
+use crate::store::{Batch, Committed, Durability, Key, MAX_VALUE, Purpose, Store, StoreError, Version};
+
+/// The longest record, in bytes: sealing makes it a little longer.
+const ROOM: usize = MAX_VALUE - 64;
 
 /// Results up to this length live in the record, as long as it has few of them.
 const INLINE: usize = 4096;
@@ -107,7 +111,7 @@ impl Records {
             return Ok(Known { base: Arc::default(), version: None, noted: 0 });
         };
         let base = bytes::decode(&stored.value)
-            .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, format!("a record can't be read: {error}")))?;
+            .map_err(|error| StoreError::new(unreadable(&error), format!("a record can't be read: {error}")))?;
         Ok(Known { base: Arc::new(base), version: Some(stored.version), noted: 0 })
     }
 
@@ -238,7 +242,7 @@ impl Records {
                 batch.deletes.extend(pieces_of(prefix, key, dropped));
             }
             let value = bytes::encode(base);
-            if value.len() <= MAX_VALUE || outcomes == 1 && slots == 1 {
+            if value.len() <= ROOM || outcomes == 1 && slots == 1 {
                 return value;
             }
             (outcomes, slots) = ((outcomes / 2).max(1), (slots / 2).max(1));
@@ -248,13 +252,13 @@ impl Records {
     /// Whether the ends of all attempts of `base` will fit into its value, however much it has to forget for that. What
     /// is claimed without that room would have an effect whose outcome can't be recorded.
     pub(crate) fn has_room(base: &Base) -> bool {
-        if weight(base) < MAX_VALUE / 4 {
+        if weight(base) < ROOM / 4 {
             return true; // not worth measuring
         }
         let open = base.occurrences.iter().filter(|record| record.is_tainted()).count();
         let mut least = base.clone();
         growth::bound(&mut least, 1, 1);
-        bytes::encode(&least).len() + INLINE + 2048 + 128 * open <= MAX_VALUE
+        bytes::encode(&least).len() + INLINE + 2048 + 128 * open <= ROOM
     }
 
     /// Where the bytes of a result go: into the record, into pieces, or nowhere if there are too many.
@@ -277,7 +281,7 @@ impl Records {
         }
         let packed = lz4_flex::compress(bytes);
         let pieces = packed.chunks(PIECE).zip(0..);
-        along.puts.extend(pieces.map(|(piece, n)| (prefix.piece(key, unit.0, unit.1, n), piece.to_vec())));
+        along.puts.extend(pieces.map(|(piece, n)| (prefix.piece(key, unit.0, unit.1, n), long::piece(piece))));
         Body::Pieces { count: u32::try_from(packed.len().div_ceil(PIECE)).unwrap_or(u32::MAX), length, digest }
     }
 
@@ -293,7 +297,7 @@ impl Records {
         let keys: Vec<Key> = (0..*count).map(|n| prefix.piece(key, unit.0, unit.1, n)).collect();
         let pieces = self.store.get(&keys).await?;
         let Some(pieces) = pieces.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let packed: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.value).collect();
+        let packed = long::join(pieces.iter().map(|piece| &piece.value[..]))?;
         Ok(unpack(&packed, *length, *expected))
     }
 }

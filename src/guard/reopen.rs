@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::Inner;
 use super::rows::{PlacedValue, Reopening, Row, RunLog};
+use super::secrets::Keying;
 use super::work::Work;
 use crate::canonical::{self, Limits, Node};
 use crate::error::Error;
-use crate::key::digest;
 use crate::protocol::record::Base;
 
 /// What a call's tool has to do with reopening.
@@ -38,13 +38,21 @@ impl Reopens {
         self.common.is_empty() && self.when.is_empty()
     }
 
-    fn counts(&self, row: &Reopening, run: &str, own: &[PlacedValue], result: Option<&Node<'_>>) -> bool {
+    fn counts(
+        &self,
+        keying: Keying<'_>,
+        row: &Reopening,
+        run: &str,
+        own: &[PlacedValue],
+        result: Option<&Node<'_>>,
+    ) -> bool {
         let equal = |pointer: &String| {
             let theirs = below(&row.values, pointer);
             !theirs.is_empty() && theirs == below(own, pointer)
         };
         let refers = |(argument, place): &(String, String)| {
-            let meant = result.and_then(|result| at(result, place)).map(|node| value_of(run, &canonical::write(node)));
+            let meant =
+                result.and_then(|result| at(result, place)).map(|node| value_of(keying, run, &canonical::write(node)));
             row.values.iter().any(|value| value.pointer == *argument && Some(value.value) == meant)
         };
         row.tool == self.tool && self.common.iter().all(equal) && self.when.iter().all(refers)
@@ -59,10 +67,11 @@ fn below<'a>(values: &'a [PlacedValue], pointer: &str) -> Vec<&'a PlacedValue> {
     values.iter().filter(is_below).collect()
 }
 
-/// The digest of a value's canonical text. Salted by the run: it tells nothing across runs.
-pub(crate) fn value_of(run: &str, text: &str) -> u64 {
+/// The digest of a value's canonical text. Salted by the run: it tells nothing across runs. What completed under another
+/// secret can't be compared: it reopens nothing.
+pub(crate) fn value_of(keying: Keying<'_>, run: &str, text: &str) -> u64 {
     let salted = [&(run.len() as u64).to_be_bytes(), run.as_bytes(), text.as_bytes()].concat();
-    let [a, b, c, d, e, f, g, h, ..] = digest("toolonce value", &salted).0;
+    let [a, b, c, d, e, f, g, h, ..] = keying.digest("toolonce value", &salted).0;
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
@@ -83,20 +92,20 @@ fn at<'n, 'a>(node: &'n Node<'a>, pointer: &str) -> Option<&'n Node<'a>> {
 }
 
 /// The values of arguments that are known by their text only.
-pub(crate) fn values_of(run: &str, arguments: &str) -> Vec<PlacedValue> {
+pub(crate) fn values_of(keying: Keying<'_>, run: &str, arguments: &str) -> Vec<PlacedValue> {
     let mut values = Vec::new();
     if let Ok(node) = serde_json::from_str::<Value>(arguments) {
-        gather(run, &node, &mut String::new(), &mut values);
+        gather(keying, run, &node, &mut String::new(), &mut values);
     }
     values
 }
 
-fn gather(run: &str, value: &Value, pointer: &mut String, values: &mut Vec<PlacedValue>) {
+fn gather(keying: Keying<'_>, run: &str, value: &Value, pointer: &mut String, values: &mut Vec<PlacedValue>) {
     let mut below = |step: &str, value: &Value| {
         let length = pointer.len();
         pointer.push('/');
         pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
-        gather(run, value, pointer, values);
+        gather(keying, run, value, pointer, values);
         pointer.truncate(length);
     };
     match value {
@@ -107,7 +116,7 @@ fn gather(run: &str, value: &Value, pointer: &mut String, values: &mut Vec<Place
         scalar => {
             let text = scalar.to_string();
             if let Ok(node) = canonical::read(&text, &Limits::default()) {
-                let value = value_of(run, &canonical::write(&node));
+                let value = value_of(keying, run, &canonical::write(&node));
                 values.push(PlacedValue { pointer: pointer.clone(), value });
             }
         }
@@ -136,7 +145,10 @@ impl Inner {
             let page = self.records.store().scan(&prefix, Some(from), 256).await?;
             for (key, row) in page.items {
                 let row = Reopening::from_bytes(&row.value).map_err(|error| Error::corrupt("a completion", error))?;
-                if by.iter().any(|by| by.counts(&row, &run.id, &work.part.values, result.as_ref())) {
+                if by
+                    .iter()
+                    .any(|by| by.counts(self.secrets.current(), &row, &run.id, &work.part.values, result.as_ref()))
+                {
                     return Ok(order_of(&key));
                 }
             }

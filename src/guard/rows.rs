@@ -4,7 +4,8 @@
 //! key = namespace (8 bytes of its digest) ‖ kind (1 byte) ‖ rest
 //!
 //! b  base key (32)                                    base record                 protocol::bytes
-//! c  base key (32) ‖ occurrence (4) ‖ fence (8) ‖ n (4)   n-th piece of a result      raw bytes
+//! c  base key (32) ‖ occurrence (4) ‖ fence (8) ‖ n (4)   n-th piece of a result      as pieces in `long`
+//! k                                           what the namespace is kept secret with  SecretRow
 //! o  base key (32)                                    an unresolved record        empty
 //! r  run (32)                                         epoch and cuts of a run     RunRow
 //! l  run (32)                                         progress of a run           RunLog
@@ -16,7 +17,7 @@
 //! w  owner (16), under the namespace 0                proof of life               counter
 //! ```
 //!
-//! A long row may be cut into pieces: see `long`. Numbers in keys are big endian, so that a scan sees them in order.
+//! A value whose first byte is 0x53 is sealed: see `seal`. A long row may be cut into pieces: see `long`. Numbers in keys are big endian, so that a scan sees them in order.
 
 use crate::codec::{self, BytesError, Field, enum_field, struct_field};
 use crate::key::{BaseKey, Digest, Fingerprint, digest};
@@ -51,6 +52,15 @@ impl Prefix {
     pub(crate) fn piece(self, key: &BaseKey, occurrence: usize, fence: Fence, n: u32) -> Key {
         let occurrence = u32::try_from(occurrence).unwrap_or(u32::MAX);
         self.key(b'c', &[key.as_bytes(), &occurrence.to_be_bytes(), &fence.0.to_be_bytes(), &n.to_be_bytes()])
+    }
+
+    /// What all keys of the namespace start with.
+    pub(crate) fn all(self) -> [u8; 8] {
+        self.0
+    }
+
+    pub(crate) fn secrets(self) -> Key {
+        self.key(b'k', &[])
     }
 
     pub(crate) fn open(self, key: &BaseKey) -> Key {
@@ -114,6 +124,15 @@ pub(crate) fn owner(owner: OwnerId) -> Key {
 
 pub(crate) fn key_of_owner(key: &Key) -> Option<OwnerId> {
     key.as_bytes().get(9..).and_then(|rest| rest.try_into().ok()).map(OwnerId)
+}
+
+/// What a namespace was written with: whoever lacks any of it must not work in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct SecretRow {
+    /// A check value for each secret; none if it was written without one.
+    pub(crate) checks: Vec<Digest>,
+    /// The ids of all keys that rows were sealed with.
+    pub(crate) seals: Vec<u64>,
 }
 
 /// Epoch and cuts of a run. Changes only when the run is started or resumed, so that every claim can check it.
@@ -227,6 +246,7 @@ pub(crate) struct StepRow {
 }
 
 struct_field! {
+    SecretRow { checks, seals }
     History { cuts }
     RunRow { run, started_at, history }
     RunLog { last_turn, seen, completions, newest }
@@ -267,6 +287,9 @@ pub(crate) trait Row: Field {
     }
 }
 
+impl Row for SecretRow {
+    const DOMAIN: &'static str = "toolonce secrets";
+}
 impl Row for RunRow {
     const DOMAIN: &'static str = "toolonce run";
 }

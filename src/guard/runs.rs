@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::rows::{Prefix, Row, RunLog, RunRow};
+use super::secrets::Secrets;
 use crate::error::{Error, ErrorKind};
 use crate::key::{BaseKey, Digest};
 use crate::protocol::history::{History, Seen};
@@ -157,16 +158,18 @@ type Known = HashMap<(Prefix, Arc<str>), Arc<RunState>>;
 /// The runs of one store.
 pub(crate) struct Runs {
     store: Arc<dyn Store>,
+    secrets: Arc<Secrets>,
     known: Mutex<Known>,
 }
 
 impl Runs {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, known: Mutex::default() }
+    pub(crate) fn new(store: Arc<dyn Store>, secrets: Arc<Secrets>) -> Self {
+        Self { store, secrets, known: Mutex::default() }
     }
 
     /// Makes a run that must not exist.
     pub(crate) async fn start(&self, namespace: &Arc<str>, id: &str, at: u64) -> Result<Arc<RunState>, Error> {
+        self.secrets.admit(&*self.store, namespace).await?;
         let prefix = Prefix::new(namespace);
         let row = RunRow { run: id.to_owned(), started_at: at, history: History::default() };
         let batch = Batch {
@@ -197,6 +200,7 @@ impl Runs {
 
     /// Finds a run.
     pub(crate) async fn attach(&self, namespace: &Arc<str>, id: &str) -> Result<Arc<RunState>, Error> {
+        self.secrets.admit(&*self.store, namespace).await?;
         let prefix = Prefix::new(namespace);
         let mut found = self.store.get(&[prefix.run(id), prefix.log(id)]).await?;
         let (log, row) = (found.pop().flatten(), found.pop().flatten());

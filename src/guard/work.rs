@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::canonical::{Shape, with_member};
 use crate::error::{Error, ErrorKind};
-use crate::key::{BaseKey, Digest, DownstreamKey};
+use crate::key::{BaseKey, Digest, DownstreamKey, Fingerprint};
 use crate::policy::{LookAlike, Policy};
 use crate::protocol::decide::{Asked, Limits};
 use crate::protocol::notes::NotedPlace;
@@ -56,6 +56,14 @@ impl Guarded {
     }
 }
 
+/// What of a call depends on the secret.
+pub(crate) struct Keyed {
+    pub(crate) key: BaseKey,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) executed: Digest,
+    pub(crate) leaves: Vec<Leaf>,
+}
+
 /// One call: read, normalised and keyed.
 pub(crate) struct Work {
     pub(crate) tool: Arc<Guarded>,
@@ -71,6 +79,8 @@ pub(crate) struct Work {
     /// The arguments as they will be executed.
     pub(crate) executed: String,
     pub(crate) leaves: Vec<Leaf>,
+    /// What an equal call has under the guard's other secrets.
+    pub(crate) others: Vec<Keyed>,
     /// The manifest of the turn, if all its calls were handed over together.
     pub(crate) plan: Option<Arc<Plan>>,
     /// What its completion means to tools that are reopened, if it means anything.
@@ -85,6 +95,15 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// Takes the `n`-th other secret's key in place of the present one's.
+    pub(crate) fn go_on_under(&mut self, n: usize) {
+        let other = &mut self.others[n];
+        std::mem::swap(&mut self.key, &mut other.key);
+        std::mem::swap(&mut self.asked.fingerprint, &mut other.fingerprint);
+        std::mem::swap(&mut self.asked.executed, &mut other.executed);
+        std::mem::swap(&mut self.leaves, &mut other.leaves);
+    }
+
     pub(crate) fn place(&self, nth: u32) -> Option<NotedPlace> {
         self.asked.turn.map(|turn| NotedPlace {
             run: self.asked.run.clone(),
@@ -118,7 +137,8 @@ impl Work {
     /// Whether it is a write that the turn, as recorded, did not make.
     pub(crate) fn has_diverged(&self) -> bool {
         let (Some(plan), Some(nth)) = (&self.plan, self.asked.nth) else { return false };
-        self.tool.policy.effect().is_write() && !plan.has(&self.key, nth)
+        let is_mine = |key: &BaseKey| *key == self.key || self.others.iter().any(|other| other.key == *key);
+        self.tool.policy.effect().is_write() && !plan.has(is_mine, nth)
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -154,6 +154,9 @@ pub enum StoreErrorKind {
     Uncertain,
     /// Stored bytes can't be read. Never treated as absent.
     Corrupt,
+    /// Stored bytes are sealed with a key that wasn't given, or aren't sealed where they must be. Never treated as
+    /// absent.
+    Sealed,
     /// Another process holds the store.
     Locked,
     /// The store isn't the one that was here before, or less of it is: gone, another one, an older copy, cut short.

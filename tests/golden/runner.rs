@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use toolonce::canonical::{Arguments, Limits, Shape, read, write};
-use toolonce::key::{KeyParts, KeyScope, base_key};
+use toolonce::canonical::{Arguments, LeafText, Limits, Normalised, Shape, read, write};
+use toolonce::key::{KeyParts, KeyScope, LeafDigest, Secret, base_key};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -13,7 +13,8 @@ type Failure = Box<dyn std::error::Error>;
 pub(super) fn run(directory: &Path) -> Result<(), Failure> {
     each(&directory.join("texts.json"), text)?;
     each(&directory.join("refused.json"), refused)?;
-    each(&directory.join("keys.json"), key)
+    each(&directory.join("keys.json"), key)?;
+    each(&directory.join("keyed.json"), keyed)
 }
 
 fn each(file: &Path, check: fn(&Value) -> Result<(), Failure>) -> Result<(), Failure> {
@@ -40,36 +41,65 @@ fn refused(vector: &Value) -> Result<(), Failure> {
 fn key(vector: &Value) -> Result<(), Failure> {
     let shape = Shape::compile(&vector["schema"])?;
     let normalised = shape.normalise(&Arguments::read(string(vector, "text")?, &Limits::default())?)?;
-    let context: Vec<(String, String)> = serde_json::from_value(vector["context"].clone())?;
-    let key = base_key(&KeyParts {
-        namespace: string(vector, "namespace")?,
-        scope: vector["run"].as_str().map_or(KeyScope::Global, KeyScope::Run),
-        tool: string(vector, "tool")?,
-        context: &context,
-        identity: normalised.identity_digest,
-        again: 0,
-    });
+    let context = context(vector)?;
+    let key = base_key(&parts(vector, &context, &normalised)?);
     same("identity", vector, std::str::from_utf8(&normalised.identity)?)?;
     same("executed", vector, &normalised.executed)?;
     same("fingerprint", vector, &hex(normalised.fingerprint.as_bytes()))?;
     same("key", vector, &hex(key.as_bytes()))?;
-    let leaves: Vec<(String, String, String)> = normalised
-        .leaves
-        .iter()
-        .map(|leaf| {
-            let digest = format!("{:016x}", key.leaf(leaf.pointer, leaf.value).to_u64());
-            (leaf.pointer.to_owned(), String::from_utf8_lossy(leaf.value).into_owned(), digest)
-        })
-        .collect();
-    let expected: Vec<(String, String, String)> = serde_json::from_value(vector["leaves"].clone())?;
-    if leaves != expected {
-        return Err(format!("the leaves are {leaves:?}").into());
-    }
+    leaves(vector, &normalised, |leaf| key.leaf(leaf.pointer, leaf.value))?;
     let downstream = key.downstream(number(vector, "occurrence")?, number(vector, "generation")?);
     same("hex32", vector, &downstream.hex32())?;
     same("uuid", vector, &downstream.uuid())?;
     same("hex64", vector, &downstream.hex64())?;
     same("reference", vector, &downstream.reference())
+}
+
+/// What is derived with a secret.
+fn keyed(vector: &Value) -> Result<(), Failure> {
+    let shape = Shape::compile(&vector["schema"])?;
+    let normalised = shape.normalise(&Arguments::read(string(vector, "text")?, &Limits::default())?)?;
+    let context = context(vector)?;
+    let secret = Secret::new(string(vector, "secret")?);
+    let key = secret.base_key(&parts(vector, &context, &normalised)?);
+    same("key", vector, &hex(key.as_bytes()))?;
+    same("fingerprint", vector, &hex(secret.fingerprint(normalised.fingerprint).as_bytes()))?;
+    let executed = secret.digest("toolonce executed", normalised.executed.as_bytes());
+    same("executed_digest", vector, &hex(&executed.0))?;
+    leaves(vector, &normalised, |leaf| secret.leaf(&key, leaf.pointer, leaf.value))
+}
+
+fn context(vector: &Value) -> Result<Vec<(String, String)>, Failure> {
+    Ok(serde_json::from_value(vector["context"].clone())?)
+}
+
+fn parts<'a>(
+    vector: &'a Value,
+    context: &'a [(String, String)],
+    normalised: &Normalised,
+) -> Result<KeyParts<'a>, Failure> {
+    Ok(KeyParts {
+        namespace: string(vector, "namespace")?,
+        scope: vector["run"].as_str().map_or(KeyScope::Global, KeyScope::Run),
+        tool: string(vector, "tool")?,
+        context,
+        identity: normalised.identity_digest,
+        again: 0,
+    })
+}
+
+fn leaves(
+    vector: &Value,
+    normalised: &Normalised,
+    digest: impl Fn(&LeafText<'_>) -> LeafDigest,
+) -> Result<(), Failure> {
+    let found = normalised.leaves.iter().map(|leaf| {
+        let value = String::from_utf8_lossy(leaf.value).into_owned();
+        (leaf.pointer.to_owned(), value, format!("{:016x}", digest(&leaf).to_u64()))
+    });
+    let found: Vec<(String, String, String)> = found.collect();
+    let expected: Vec<(String, String, String)> = serde_json::from_value(vector["leaves"].clone())?;
+    if found == expected { Ok(()) } else { Err(format!("the leaves are {found:?}").into()) }
 }
 
 fn same(field: &str, vector: &Value, found: &str) -> Result<(), Failure> {

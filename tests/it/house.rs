@@ -59,6 +59,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("clock", &["store"]),
     ("codec", &["key", "codec"]),
     ("protocol", &["key", "policy", "codec", "Millis", "protocol"]),
+    ("seal", &["codec", "key", "store"]),
     ("store", &["store"]),
     ("testing", &["store", "Clock", "Millis"]),
 ];

@@ -21,5 +21,6 @@ mod refusals;
 mod replayed;
 mod results;
 mod runs;
+mod secrets;
 mod store_down;
 mod stores;

@@ -108,9 +108,6 @@ pub fn run_all(jobs: &[Job<'_>]) -> Vec<Vec<String>> {
 
 /// What the case needs and the library doesn't have.
 fn not_built(case: &Scenario) -> Option<String> {
-    if case.config.secret.is_some() {
-        return Some("`config.secret`".to_owned());
-    }
     for (name, tool) in &case.tools {
         let missing = [(tool.retention_ms.is_some(), "retention_ms")];
         if let Some((_, what)) = missing.into_iter().find(|(missing, _)| *missing) {

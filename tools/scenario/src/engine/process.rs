@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use toolonce::store::Store;
 use toolonce::testing::ManualClock;
-use toolonce::{Error, ErrorKind, Guard, Registry, Run, Seen};
+use toolonce::{Error, ErrorKind, Guard, Registry, Run, Secret, Seen};
 
 use super::ledger::Ledger;
 use super::store::Door;
@@ -69,14 +69,16 @@ impl Process {
     pub(super) async fn start(common: &Common) -> anyhow::Result<Result<Self, String>> {
         let door = Arc::new(Door::new(Arc::clone(&common.store)));
         let millis = Duration::from_millis;
-        let guard = Guard::builder_on(Arc::clone(&door) as Arc<dyn Store>, super::NAMESPACE)
+        let mut builder = Guard::builder_on(Arc::clone(&door) as Arc<dyn Store>, super::NAMESPACE)
             .clock(common.clock.clone())
             .patience(millis(common.config.patience_ms))
             .attempt_deadline(millis(common.config.deadline_ms))
             .lease(millis(common.config.lease_ms))
-            .replay_stop(common.config.replay_stop)
-            .build()
-            .await?;
+            .replay_stop(common.config.replay_stop);
+        if let Some(secret) = &common.config.secret {
+            builder = builder.secret(Secret::new(secret));
+        }
+        let guard = builder.build().await?;
         let life = Arc::new(Life::default());
         let _ = life.guard.set(guard.clone());
         let registry = match register(&guard, common, &life) {
