@@ -225,7 +225,13 @@ impl GuardBuilder {
         let list = self.secret.into_iter().chain(self.older_secrets).collect();
         let secrets = Arc::new(Secrets::new(list, seals, !store.is_exclusive())?);
         let sole = sole::Sole::of(&*store)?;
-        secrets.admit(&*store, &self.namespace).await?;
+        match secrets.admit(&*store, &self.namespace).await {
+            // No call can be made before a run is begun, which asks again.
+            Err(error) if error.kind() == ErrorKind::Store(StoreErrorKind::Unavailable) => {
+                tracing::warn!(%error, "the store doesn't work: with which secrets it was written is asked later");
+            }
+            admitted => admitted?,
+        }
         let now = now::Now::new(self.clock);
         let lease = lease::Lease::new(store.is_exclusive(), self.settings.lease, now.get());
         if !lease.is_alone() {
