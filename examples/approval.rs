@@ -20,7 +20,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for turn in 0..3 {
         // By default a caller waits a minute for the person.
         let call = Call::new("refund", r#"{"cents": 4200}"#).turn(turn).patience(Duration::from_secs(1));
-        println!("{}", tools.call(&run, call).await.kind());
+        let reply = tools.call(&run, call).await;
+        println!("{}", reply.outcome().map_or(reply.kind().name(), |outcome| outcome.text()));
 
         // Elsewhere: a person looks at what waits, and decides.
         for asked in guard.approvals().await? {
