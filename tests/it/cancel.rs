@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use serde_json::json;
-use toolonce::{ReplyKind, Run};
+use tokio::task::JoinHandle;
+use toolonce::{Error, Reply, ReplyKind, Run, Shutdown};
 
 use crate::bench::{Shop, call, shop};
 
@@ -17,7 +18,7 @@ impl Wake for Quiet {
 }
 
 /// Polls a future `times` times, letting the guard's tasks go on in between; `None` if it wasn't through by then.
-async fn poll_times<F: Future>(shop: &Shop, future: F, times: usize) -> Option<F::Output> {
+async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Quiet));
     for _ in 0..times {
@@ -26,7 +27,6 @@ async fn poll_times<F: Future>(shop: &Shop, future: F, times: usize) -> Option<F
         }
         tokio::task::yield_now().await;
     }
-    let _ = shop;
     None
 }
 
@@ -36,7 +36,7 @@ async fn a_call_dropped_at_any_await_point_has_at_most_one_effect_and_keeps_its_
     for times in 0..40 {
         let shop = shop().await;
         let run = shop.run("r").await;
-        let first = poll_times(&shop, shop.tools.call(&run, call("charge", &json!({"cents": 1})).turn(0)), times).await;
+        let first = poll_times(shop.tools.call(&run, call("charge", &json!({"cents": 1})).turn(0)), times).await;
         cut_off += usize::from(first.is_none());
         shop.settle().await;
         let again = shop.tools.call(&run, call("charge", &json!({"cents": 1})).turn(1)).await;
@@ -57,7 +57,7 @@ async fn an_answer_dropped_at_any_await_point_delivers_nothing() {
         let run = shop.run("r").await;
         let calls = [call("each", &json!({"n": 1})), call("slow", &json!({"n": 2}))];
         // One of the two can't end, so the answer as a whole is never taken.
-        assert!(poll_times(&shop, shop.tools.answer(&run, 0, &calls), times).await.is_none());
+        assert!(poll_times(shop.tools.answer(&run, 0, &calls), times).await.is_none());
         shop.settle().await;
         let again = shop.tools.call(&run, call("each", &json!({"n": 1})).turn(1)).await;
         assert_eq!(shop.ledger.count("each"), 1, "an undelivered outcome was taken for a delivered one ({times})");
@@ -78,9 +78,9 @@ async fn a_dropped_waiter_leaves_the_leader_and_the_others_alone() {
         async move { tools.call(&run, call("slow", &json!({"n": 1})).turn(0)).await }
     });
     shop.begun().await;
-    assert!(poll_times(&shop, go(1), 20).await.is_none());
+    assert!(poll_times(go(1), 20).await.is_none());
     let mut stays = pin!(go(2));
-    assert!(poll_times(&shop, stays.as_mut(), 20).await.is_none());
+    assert!(poll_times(stays.as_mut(), 20).await.is_none());
     shop.gate.add_permits(1);
     assert_eq!(stays.await.kind(), ReplyKind::Joined);
     assert_eq!(leader.await.unwrap().kind(), ReplyKind::Executed);
@@ -166,10 +166,8 @@ async fn a_thousand_equal_calls_are_one_effect() {
     assert_eq!(shop.ledger.count("charge"), 1);
 }
 
-#[tokio::test]
-async fn shutdown_waits_for_what_runs_and_takes_nothing_new() {
-    let shop = shop().await;
-    let run = shop.run("r").await;
+/// A call that runs, and a shutdown with a deadline of 5 s that has begun since.
+async fn shut_down_in_mid_call(shop: &Shop, run: &Run) -> (JoinHandle<Reply>, JoinHandle<Result<Shutdown, Error>>) {
     let running = tokio::spawn({
         let (tools, run) = (shop.tools.clone(), run.clone());
         async move { tools.call(&run, call("slow", &json!({"n": 1})).turn(0)).await }
@@ -179,6 +177,14 @@ async fn shutdown_waits_for_what_runs_and_takes_nothing_new() {
         let guard = shop.guard.clone();
         async move { guard.shutdown(Duration::from_secs(5)).await }
     });
+    (running, closing)
+}
+
+#[tokio::test]
+async fn shutdown_waits_for_what_runs_and_takes_nothing_new() {
+    let shop = shop().await;
+    let run = shop.run("r").await;
+    let (running, closing) = shut_down_in_mid_call(&shop, &run).await;
     shop.settle().await;
     let late = shop.tools.call(&run, call("charge", &json!({"cents": 1})).turn(1)).await;
     assert_eq!(late.kind(), ReplyKind::Refused);
@@ -192,15 +198,7 @@ async fn shutdown_waits_for_what_runs_and_takes_nothing_new() {
 async fn shutdown_ends_at_its_deadline_and_says_what_was_left() {
     let shop = shop().await;
     let run = shop.run("r").await;
-    let running = tokio::spawn({
-        let (tools, run) = (shop.tools.clone(), run.clone());
-        async move { tools.call(&run, call("slow", &json!({"n": 1})).turn(0)).await }
-    });
-    shop.begun().await;
-    let closing = tokio::spawn({
-        let guard = shop.guard.clone();
-        async move { guard.shutdown(Duration::from_secs(5)).await }
-    });
+    let (running, closing) = shut_down_in_mid_call(&shop, &run).await;
     shop.pass(Duration::from_secs(6)).await;
     assert_eq!(closing.await.unwrap().unwrap().unfinished, 1);
     assert_eq!(running.await.unwrap().kind(), ReplyKind::InDoubt);

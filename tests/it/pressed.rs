@@ -199,7 +199,7 @@ async fn shutdown_ends_although_the_store_hangs() {
     assert!(closing.is_ok(), "it waits for a store that hangs");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_was_started_is_not_called_not_started_when_the_store_fails() {
     let store = FaultyStore::new(Arc::new(MemoryStore::shared()));
     let failing = store.clone();
