@@ -6,11 +6,20 @@ use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 use toolonce::store::StoreErrorKind;
 use toolonce::testing::{FaultKind, FaultOn};
-use toolonce::{ErrorKind, Reply, Resolution, Seen};
+use toolonce::{ErrorKind, Guard, Reply, Resolution, Seen};
 
 use super::case::{Case, Got, as_expected, lock, run_name};
 use super::process::Process;
 use crate::file;
+
+/// A call that a human answers for.
+struct Sought {
+    guard: Guard,
+    tool: String,
+    run: String,
+    /// As its reply has it; none if it has no reply.
+    reference: Option<String>,
+}
 
 impl Case<'_> {
     /// Kills the process and starts the next one on what the store kept.
@@ -104,14 +113,21 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// A human says whether the call happened.
-    pub(super) async fn resolve(&mut self, resolve: &file::Resolve) -> anyhow::Result<()> {
-        let number = self.number(&resolve.call)?;
+    /// The call that a human answers for.
+    fn sought(&mut self, name: &str) -> anyhow::Result<Sought> {
+        let number = self.number(name)?;
         let delivery = &self.calls[number];
         let (tool, guard) = (delivery.call.tool.clone(), delivery.call.guard);
         let (namespace, run) = delivery.run.clone();
         let guard = self.process(guard)?.guard_of(&namespace)?;
-        let reference = match self.reply(number, |reply| reply.reference().map(str::to_owned)).flatten() {
+        let reference = self.reply(number, |reply| reply.reference().map(str::to_owned)).flatten();
+        Ok(Sought { guard, tool, run, reference })
+    }
+
+    /// A human says whether the call happened.
+    pub(super) async fn resolve(&mut self, resolve: &file::Resolve) -> anyhow::Result<()> {
+        let Sought { guard, tool, run, reference } = self.sought(&resolve.call)?;
+        let reference = match reference {
             Some(reference) => reference,
             None => {
                 let inbox = guard.inbox().await?;
@@ -130,12 +146,8 @@ impl Case<'_> {
 
     /// A human permits or refuses the call.
     pub(super) async fn approve(&mut self, name: &str, permits: bool) -> anyhow::Result<()> {
-        let number = self.number(name)?;
-        let delivery = &self.calls[number];
-        let (tool, guard) = (delivery.call.tool.clone(), delivery.call.guard);
-        let (namespace, run) = delivery.run.clone();
-        let guard = self.process(guard)?.guard_of(&namespace)?;
-        let reference = match self.reply(number, |reply| reply.reference().map(str::to_owned)).flatten() {
+        let Sought { guard, tool, run, reference } = self.sought(name)?;
+        let reference = match reference {
             Some(reference) => reference,
             None => {
                 let asked = guard.approvals().await?.into_iter().find(|asked| asked.tool == tool && asked.run == run);
