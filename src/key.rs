@@ -241,6 +241,13 @@ impl fmt::Debug for Secret {
     }
 }
 
+impl Digest {
+    /// All of it as 64 hex digits.
+    pub(crate) fn hex(&self) -> String {
+        hex(&self.0)
+    }
+}
+
 impl BaseKey {
     /// The key of these bytes, as read from a store.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {

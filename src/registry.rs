@@ -15,11 +15,11 @@ use tokio::sync::oneshot;
 
 pub use self::lint::LintWarning;
 use crate::call::{Call, ToolCall, Turn};
-use crate::canonical::{Arguments, Identifies, LeafText, Node, Normalised, Shape, hidden};
+use crate::canonical::{Arguments, Identifies, Node, Normalised, Shape, hidden};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{
-    Answer, Guard, Guarded, Keyed, Keying, MOST_TIMES, Manifest, ManifestCall, Part, PlacedValue, Plan, Reopens,
-    Secrets, Turnstile, Work, value_of,
+    Answer, Guard, Guarded, Keyed, Keying, MOST_TIMES, Manifest, ManifestCall, Part, Plan, Reopens, Secrets, Turnstile,
+    Work, placed,
 };
 use crate::key::{BaseKey, Digest, Fingerprint, KeyParts, KeyScope, digest};
 use crate::policy::{Approval, Effect, InDoubt, KeyWindow, LookAlike, Policy, Reopener, Repeat, Scope};
@@ -154,8 +154,7 @@ impl Registry {
     /// [`RegisterError`] if the name is empty or taken, the schema or its hints make no sense, an argument has the hint
     /// `secret` and the guard has no [secret](crate::GuardBuilder::secret), the policy asks for a look-up or a re-send
     /// that the tool can't do or for a hidden key parameter that it hasn't, or nothing in its arguments could tell two
-    /// writes apart and the
-    /// policy doesn't say what a repeat means.
+    /// writes apart and the policy doesn't say what a repeat means.
     pub fn add(&mut self, tool: impl Into<AnyTool>) -> Result<&mut Self, RegisterError> {
         let mut tool: AnyTool = tool.into();
         let name = tool.name.clone();
@@ -387,10 +386,6 @@ impl Registry {
         if !counts {
             return Part::default();
         }
-        let placed = |leaf: LeafText<'_>| PlacedValue {
-            pointer: leaf.pointer.to_owned(),
-            value: value_of(self.keying(), run, &String::from_utf8_lossy(leaf.value)),
-        };
         let common = |by: &Reopener| match self.tools.get(&by.tool) {
             Some(other) => common_identity(&tool.shape, &other.shape),
             None => Vec::new(),
@@ -399,7 +394,7 @@ impl Registry {
         let reopened_by =
             reopened_by.map(|by| Reopens { tool: by.tool.clone(), common: common(by), when: by.when.clone() });
         let reopened_by = reopened_by.collect();
-        Part { counts, reopens, values: meaning.leaves.iter().map(placed).collect(), reopened_by }
+        Part { counts, reopens, values: placed(self.keying(), run, &meaning.leaves), reopened_by }
     }
 
     fn no_such_tool(&self, name: &str) -> String {
@@ -536,7 +531,7 @@ fn short_id(id: &str) -> String {
     if id.len() <= 128 {
         return id.to_owned();
     }
-    digest("toolonce call id", id.as_bytes()).0.iter().map(|byte| format!("{byte:02x}")).collect()
+    digest("toolonce call id", id.as_bytes()).hex()
 }
 
 /// A call of a message on its way.

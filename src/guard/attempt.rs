@@ -13,13 +13,13 @@ use super::rows::{Reopening, Row};
 use super::work::Work;
 use crate::Millis;
 use crate::error::ErrorKind;
-use crate::key::{BaseKey, Digest, DownstreamKey, digest};
+use crate::key::{BaseKey, Digest, DownstreamKey};
 use crate::policy::{Effect, InDoubt, KeyWindow};
 use crate::protocol::apply::{Answer, End, Event, NewClaim, Over, Refused, apply, millis};
 use crate::protocol::decide::{Act, Decision, Place};
 use crate::protocol::history::History;
 use crate::protocol::notes::{Note, note};
-use crate::protocol::record::{About, Base, Body, Failure, FailureClass, Fence, Record};
+use crate::protocol::record::{Base, Failure, FailureClass, Fence, Record};
 use crate::store::{Durability, Purpose, StoreError, StoreErrorKind};
 use crate::tool::{Attempt, Job, Produced, ToolError};
 
@@ -119,7 +119,7 @@ pub(crate) enum Ending {
     /// It may have happened.
     Unknown,
     /// It happened and could not be recorded.
-    Unrecorded(Result<String, String>),
+    Unrecorded(Produced),
 }
 
 impl Inner {
@@ -144,9 +144,7 @@ impl Inner {
             Ok(job) => job,
             Err(error) => return Ok(Claimed::Unreadable(error)),
         };
-        if next.about == About::default() {
-            next.about = About { tool: work.name().to_owned(), run: work.asked.run.clone() };
-        }
+        work.name_record(&mut next);
         note_place(&mut next, work, decision.occurrence, decision.place);
         if !Records::has_room(&next) {
             return Ok(Claimed::NoRoom);
@@ -318,9 +316,8 @@ impl Inner {
         unit: (usize, Fence),
         end: Result<Result<Produced, ToolError>, JoinError>,
     ) -> Ending {
-        let ending = match end {
-            Ok(Ok(Ok(text))) => Ending::Success(text),
-            Ok(Ok(Err(why))) => Ending::NoResult(why),
+        let produced = match end {
+            Ok(Ok(produced)) => produced,
             Ok(Err(error)) => return self.failed(work, unit, &error).await,
             // Cancelled only with the whole guard.
             Err(error) => {
@@ -329,12 +326,10 @@ impl Inner {
                 return Ending::Unknown;
             }
         };
-        let recorded = self.record_success(work, unit, &ending).await;
-        match (recorded, ending) {
-            (true, ending) => ending,
-            (false, Ending::Success(text)) => Ending::Unrecorded(Ok(text)),
-            (false, Ending::NoResult(why)) => Ending::Unrecorded(Err(why)),
-            (false, ending) => ending,
+        match (self.record_success(work, unit, &produced).await, produced) {
+            (true, Ok(text)) => Ending::Success(text),
+            (true, Err(why)) => Ending::NoResult(why),
+            (false, produced) => Ending::Unrecorded(produced),
         }
     }
 
@@ -352,20 +347,9 @@ impl Inner {
         }
     }
 
-    async fn record_success(self: &Arc<Self>, work: &Arc<Work>, unit: (usize, Fence), ending: &Ending) -> bool {
-        let (text, why) = match ending {
-            Ending::Success(text) => (Some(text.as_str()), ""),
-            Ending::NoResult(why) => (None, why.as_str()),
-            _ => return false,
-        };
+    async fn record_success(self: &Arc<Self>, work: &Arc<Work>, unit: (usize, Fence), produced: &Produced) -> bool {
         let mut along = Along::default();
-        let limit = work.tool.max_result;
-        let body = match text {
-            Some(text) => Records::body(work.run.prefix, &work.key, unit, text, limit, &mut along),
-            None => {
-                Body::NotKept { length: 0, digest: digest("toolonce result", b""), head: bounded(why).into_bytes() }
-            }
-        };
+        let body = self.produced_body(work, unit, produced, &mut along);
         let end = End::Success { body, fingerprint: work.asked.fingerprint, order: 0 };
         self.record_end_with(work, unit, end, along).await
     }
@@ -415,10 +399,7 @@ impl Inner {
                 }
             };
             let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Synced, Purpose::Complete);
-            if self.completed(work, put.await?, log)? {
-                if is_success(&event) && work.tool.policy.effect().is_write() {
-                    work.run.did(work.name(), (work.key, occurrence), self.now.get());
-                }
+            if self.completed(work, (occurrence, is_success(&event)), put.await?, log)? {
                 return Ok(Ok(()));
             }
         }
@@ -451,10 +432,11 @@ impl Inner {
         Ok(Some(log))
     }
 
-    /// Whether the put of a completion is in; if not, it is to be judged again.
+    /// Whether the put of an end is in, `happened` or not; if it isn't in, it is to be judged again.
     pub(super) fn completed(
         &self,
         work: &Work,
+        (occurrence, happened): (usize, bool),
         put: Put,
         log: Option<super::rows::RunLog>,
     ) -> Result<bool, StoreError> {
@@ -462,6 +444,9 @@ impl Inner {
             Put::Done { version } => {
                 if let Some(log) = log {
                     work.run.wrote_log(log, version);
+                }
+                if happened && work.tool.policy.effect().is_write() {
+                    work.run.did(work.name(), (work.key, occurrence), self.now.get());
                 }
                 Ok(true)
             }

@@ -43,6 +43,8 @@ pub(crate) struct Drive {
     pub(super) fresh: bool,
     /// The call before this one as it was when it was found to be settled, if the model asks for the same again.
     pub(super) settled_before: Option<(Key, Option<Version>)>,
+    /// Whether the run goes by no key rules of the tool yet, so that the claim has to bind it.
+    pub(super) binds: bool,
 }
 
 /// What one round of the path came to.
@@ -67,6 +69,7 @@ impl Drive {
             joined: None,
             fresh: false,
             settled_before: None,
+            binds: false,
         }
     }
 
@@ -115,8 +118,13 @@ impl Drive {
         if !self.inner.lease.is_alone() {
             self.inner.runs.refresh(&self.work.run).await?;
         }
-        if let Contract::Changed = self.inner.contract(&self.work).await? {
-            return Ok(Step::Done(Told::Refused(tell::changed_contract())));
+        // Read once: a claim that finds the run bound meanwhile is refused, and then it is read again.
+        if !self.binds {
+            match self.inner.contract(&self.work).await? {
+                Contract::Holds => {}
+                Contract::Unbound => self.binds = true,
+                Contract::Changed => return Ok(Step::Done(Told::Refused(tell::changed_contract()))),
+            }
         }
         if let Some(told) = self.judge_before().await? {
             return Ok(Step::Done(told));
@@ -405,6 +413,7 @@ impl Drive {
             Claimed::Yes(claim) => claim,
             Claimed::Moved => {
                 self.fresh = true;
+                self.binds = false;
                 return Ok(Step::Again);
             }
             Claimed::NoRoom => {
@@ -416,6 +425,7 @@ impl Drive {
                 return Ok(Step::Done(Told::Refused(tell::misfit(&error))));
             }
         };
+        self.binds = false;
         self.mark.get_or_insert(Mark::Own);
         self.enter();
         self.going();
@@ -438,7 +448,7 @@ impl Drive {
     /// one of those changes what is to be done, it is decided again.
     async fn bind(&self, known: &Known, decision: Decision, along: &mut Along) -> Result<Decision, Error> {
         along.checks.extend(self.settled_before.clone());
-        if let Contract::Unbound = self.inner.contract(&self.work).await? {
+        if self.binds {
             contract::bind(&self.work, along);
         }
         let Some(looked) = self.inner.look_alikes(&self.work).await? else { return Ok(decision) };

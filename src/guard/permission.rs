@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::key::BaseKey;
 use crate::protocol::apply::{Event, apply};
 use crate::protocol::approval::{ask, is_expired};
-use crate::protocol::record::{About, Approval, ApprovalState, Asker, Reason};
+use crate::protocol::record::{Approval, ApprovalState, Asker, Reason};
 use crate::store::{Durability, Purpose};
 
 /// A call that waits for a human's permission.
@@ -169,9 +169,7 @@ impl Inner {
             state: ApprovalState::Pending,
         };
         let mut next = ask(&known.base, question);
-        if next.about == About::default() {
-            next.about = About { tool: work.name().to_owned(), run: work.asked.run.clone() };
-        }
+        work.name_record(&mut next);
         if !Records::has_room(&next) {
             let message = "there is no room to ask for approval: too many equal calls were made in this run";
             return Err(Error::new(ErrorKind::Invalid, message));

@@ -10,7 +10,7 @@ use super::work::Work;
 use crate::protocol::apply::{End, Event, NewClaim, Over, apply, millis};
 use crate::protocol::decide::Place;
 use crate::protocol::growth;
-use crate::protocol::record::{About, Base, Failure, FailureClass, Fence, Strictness};
+use crate::protocol::record::{Base, Failure, FailureClass, Fence, Strictness};
 use crate::store::{Durability, Purpose, StoreError};
 use crate::tool::Attempt;
 
@@ -110,9 +110,7 @@ impl Inner {
             let Ok(mut next) = apply(&claimed, occurrence, &Event::Ended { fence, end, at: now }) else {
                 return Ok(None);
             };
-            if next.about == About::default() {
-                next.about = About { tool: work.name().to_owned(), run: work.asked.run.clone() };
-            }
+            work.name_record(&mut next);
             note_place(&mut next, work, occurrence, Some(place));
             let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Ordered, Purpose::Complete);
             if let Put::Done { .. } = put.await? {

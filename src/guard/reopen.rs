@@ -1,14 +1,13 @@
 //! What reopens a call: a later completion of another tool that was about the same thing.
 
-use serde_json::Value;
-
 use super::Inner;
 use super::rows::{PlacedValue, Reopening, Row, RunLog};
 use super::secrets::Keying;
 use super::work::Work;
-use crate::canonical::{self, Limits, Node};
+use crate::canonical::{self, Arguments, LeafText, Leaves, Limits, Node, Shape};
 use crate::error::Error;
 use crate::protocol::record::Base;
+use crate::tool::any_object;
 
 /// What a call's tool has to do with reopening.
 #[derive(Debug, Default)]
@@ -51,8 +50,9 @@ impl Reopens {
             !theirs.is_empty() && theirs == below(own, pointer)
         };
         let refers = |(argument, place): &(String, String)| {
-            let meant =
-                result.and_then(|result| at(result, place)).map(|node| value_of(keying, run, &canonical::write(node)));
+            let meant = result
+                .and_then(|result| at(result, place))
+                .map(|node| value_of(keying, run, canonical::write(node).as_bytes()));
             row.values.iter().any(|value| value.pointer == *argument && Some(value.value) == meant)
         };
         row.tool == self.tool && self.common.iter().all(equal) && self.when.iter().all(refers)
@@ -69,8 +69,8 @@ fn below<'a>(values: &'a [PlacedValue], pointer: &str) -> Vec<&'a PlacedValue> {
 
 /// The digest of a value's canonical text. Salted by the run: it tells nothing across runs. What completed under another
 /// secret can't be compared: it reopens nothing.
-pub(crate) fn value_of(keying: Keying<'_>, run: &str, text: &str) -> u64 {
-    let salted = [&(run.len() as u64).to_be_bytes(), run.as_bytes(), text.as_bytes()].concat();
+pub(crate) fn value_of(keying: Keying<'_>, run: &str, text: &[u8]) -> u64 {
+    let salted = [&(run.len() as u64).to_be_bytes(), run.as_bytes(), text].concat();
     let [a, b, c, d, e, f, g, h, ..] = keying.digest("toolonce value", &salted).0;
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
@@ -91,36 +91,22 @@ fn at<'n, 'a>(node: &'n Node<'a>, pointer: &str) -> Option<&'n Node<'a>> {
     })
 }
 
-/// The values of arguments that are known by their text only.
-pub(crate) fn values_of(keying: Keying<'_>, run: &str, arguments: &str) -> Vec<PlacedValue> {
-    let mut values = Vec::new();
-    if let Ok(node) = serde_json::from_str::<Value>(arguments) {
-        gather(keying, run, &node, &mut String::new(), &mut values);
-    }
-    values
+/// The values of a call, each with its place.
+pub(crate) fn placed(keying: Keying<'_>, run: &str, leaves: &Leaves) -> Vec<PlacedValue> {
+    let placed = |leaf: LeafText<'_>| {
+        let value = value_of(keying, run, leaf.value);
+        PlacedValue { pointer: leaf.pointer.to_owned(), value }
+    };
+    leaves.iter().map(placed).collect()
 }
 
-fn gather(keying: Keying<'_>, run: &str, value: &Value, pointer: &mut String, values: &mut Vec<PlacedValue>) {
-    let mut below = |step: &str, value: &Value| {
-        let length = pointer.len();
-        pointer.push('/');
-        pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
-        gather(keying, run, value, pointer, values);
-        pointer.truncate(length);
-    };
-    match value {
-        Value::Object(members) if !members.is_empty() => members.iter().for_each(|(name, value)| below(name, value)),
-        Value::Array(items) if !items.is_empty() => {
-            items.iter().enumerate().for_each(|(index, value)| below(&index.to_string(), value));
-        }
-        scalar => {
-            let text = scalar.to_string();
-            if let Ok(node) = canonical::read(&text, &Limits::default()) {
-                let value = value_of(keying, run, &canonical::write(&node));
-                values.push(PlacedValue { pointer: pointer.clone(), value });
-            }
-        }
-    }
+/// The values of arguments that are known by their text only.
+pub(crate) fn values_of(keying: Keying<'_>, run: &str, arguments: &str) -> Vec<PlacedValue> {
+    let limits = Limits { bytes: usize::MAX, depth: Limits::MAX_DEPTH };
+    let shape = Shape::compile(&any_object()).ok();
+    let arguments = Arguments::read(arguments, &limits).ok();
+    let meaning = shape.zip(arguments).and_then(|(shape, arguments)| shape.normalise(&arguments).ok());
+    meaning.map_or_else(Vec::new, |meaning| placed(keying, run, &meaning.leaves))
 }
 
 impl Inner {

@@ -13,7 +13,6 @@ use crate::key::BaseKey;
 use crate::policy::Effect;
 use crate::protocol::apply::{End, Event, NewClaim, apply};
 use crate::protocol::decide::Place;
-use crate::protocol::record::About;
 use crate::store::{Durability, Purpose, StoreError};
 use crate::tool::Produced;
 
@@ -93,15 +92,10 @@ impl Inner {
             let mut ended = Event::Ended { fence, end, at: self.now.get() };
             let log = self.count_completion(work, &mut ended, &mut along).await?;
             let Ok(mut next) = apply(&claimed, occurrence, &ended) else { return Ok(()) };
-            if next.about == About::default() {
-                next.about = About { tool: work.name().to_owned(), run: work.asked.run.clone() };
-            }
+            work.name_record(&mut next);
             note_place(&mut next, work, occurrence, place);
             let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Synced, Purpose::Complete);
-            if self.completed(work, put.await?, log)? {
-                if came.is_ok() && work.tool.policy.effect().is_write() {
-                    work.run.did(work.name(), (work.key, occurrence), self.now.get());
-                }
+            if self.completed(work, (occurrence, came.is_ok()), put.await?, log)? {
                 return Ok(());
             }
         }

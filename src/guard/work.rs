@@ -10,7 +10,7 @@ use crate::key::{BaseKey, Digest, DownstreamKey, Fingerprint};
 use crate::policy::{LookAlike, Policy};
 use crate::protocol::decide::{Asked, Limits};
 use crate::protocol::notes::NotedPlace;
-use crate::protocol::record::Leaf;
+use crate::protocol::record::{About, Base, Leaf};
 use crate::tool::{Body, Job, LookUpJob, ToolSpec};
 
 use super::manifest::Plan;
@@ -117,6 +117,13 @@ impl Work {
     /// The key of the call that this one asks for more of, by an argument of its own; its own key otherwise.
     pub(crate) fn first_key(&self) -> BaseKey {
         self.before.as_ref().map_or(self.key, |before| before.key)
+    }
+
+    /// Says in a record that is new what it is about.
+    pub(crate) fn name_record(&self, base: &mut Base) {
+        if base.about == About::default() {
+            base.about = About { tool: self.name().to_owned(), run: self.asked.run.clone() };
+        }
     }
 
     /// The run as it stands.
