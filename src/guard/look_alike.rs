@@ -12,7 +12,8 @@ use super::work::Work;
 use crate::canonical::{Arguments, Limits};
 use crate::error::Error;
 use crate::policy::LookAlike;
-use crate::protocol::record::{Record, Slot, View, view};
+use crate::protocol::look_alike::{Alike, stands};
+use crate::protocol::record::Record;
 use crate::store::{Key, Version};
 
 /// What a claim found of calls that look like it.
@@ -28,7 +29,10 @@ impl Looked {
     /// Adds the call at `occurrence` to the row, in its claim's batch.
     pub(super) fn join(mut self, work: &Work, occurrence: usize, along: &mut Along) {
         let occurrence = u32::try_from(occurrence).unwrap_or(u32::MAX);
-        self.open.calls.push(LookAlikeCall { key: work.key, occurrence });
+        let call = LookAlikeCall { key: work.key, occurrence };
+        if !self.open.calls.contains(&call) {
+            self.open.calls.push(call);
+        }
         along.checks.push((self.key.clone(), self.version));
         along.puts.push((self.key, self.open.to_bytes()));
     }
@@ -56,14 +60,16 @@ impl Inner {
             calls.extend(row.map_err(|error| Error::corrupt("the calls that look alike", error))?.calls);
         }
         let (mut of, mut open) = (None, LookAlikes::default());
-        for call in calls.into_iter().filter(|call| call.key != work.key) {
+        for call in calls {
             let known = self.records.load(work.run.prefix, &call.key).await?;
             let at = call.occurrence as usize;
             let Some(record) = known.base.occurrences.get(at) else { continue };
-            if self.is_finished(record, work) {
+            let stands = self.stands(record, work);
+            if stands == Alike::Finished {
                 continue;
             }
-            if !is_sibling(record, work) {
+            // Under the same key it is told apart by the repeat rule.
+            if stands == Alike::Open && call.key != work.key {
                 of = Some(downstream(&call.key, &known.base, at).reference());
             }
             open.calls.push(call);
@@ -71,27 +77,10 @@ impl Inner {
         Ok(Some(Looked { of, key, version, open }))
     }
 
-    /// Whether nobody can mistake a new call for a retry of it: it is known what became of it, and, where turns tell,
-    /// its outcome was seen.
-    fn is_finished(&self, record: &Record, work: &Work) -> bool {
+    fn stands(&self, record: &Record, work: &Work) -> Alike {
         let now = self.now.get();
-        match view(record, &self.lease.at(now), now) {
-            View::Running | View::InDoubt => false,
-            View::Free | View::Failed => true,
-            View::Done if work.asked.turn.is_none() || record.slots.is_empty() => true,
-            View::Done => {
-                let history = work.run.now().history;
-                record.slots.iter().any(|slot| slot.delivered && history.holds_slot(slot))
-            }
-        }
+        stands(record, &work.asked, &work.run.now().history, &self.lease.at(now), now)
     }
-}
-
-/// Of the same assistant message: the model means both.
-fn is_sibling(record: &Record, work: &Work) -> bool {
-    let of_turn =
-        |slot: &Slot| slot.run == work.asked.run && Some(slot.turn) == work.asked.turn && slot.epoch == work.epoch;
-    record.slots.iter().any(of_turn)
 }
 
 /// The skeleton of a call with its tool and context. Worked out only for claims: replays need none.

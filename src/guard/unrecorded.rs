@@ -85,7 +85,7 @@ impl Inner {
             let end = match came {
                 Ok(produced) => {
                     let body = self.produced_body(work, (occurrence, fence), produced, &mut along);
-                    End::Success { body, fingerprint: claim.fingerprint, order: 0 }
+                    End::Success { body, fingerprint: claim.asker.fingerprint, order: 0 }
                 }
                 Err(error) => End::Unknown { error: error.clone() },
             };

@@ -60,12 +60,12 @@ pub struct NewClaim {
     pub window: Option<KeyWindow>,
     /// What the decision found and accepts: nothing open, or a doubt that a re-run can't make worse.
     pub over: Over,
-    /// The permission that it consumes; `None` if it needs none.
-    pub permission: Option<Asker>,
+    /// Whose call it is: its permission is used up, its open question void.
+    pub asker: Asker,
+    /// Whether it needs that permission.
+    pub permitted: bool,
     /// What the tool is declared to do.
     pub strictness: Strictness,
-    /// Fingerprint of the arguments.
-    pub fingerprint: Fingerprint,
     /// Digest of the arguments as executed.
     pub executed: Digest,
     /// The arguments as executed, if the record must keep them while it is open.
@@ -174,9 +174,10 @@ pub fn apply(base: &Base, occurrence: usize, event: &Event) -> Result<Base, Refu
             if occurrence == next.occurrences.len() {
                 next.occurrences.push(Record::default());
             }
-            if let Some(asker) = &claim.permission {
-                approval::consume(&mut next, asker)?;
+            if claim.permitted && !approval::is_approved(&next, &claim.asker) {
+                return Err(Refused::NotApproved);
             }
+            approval::withdraw(&mut next, &claim.asker);
             claim_record(record(&mut next, occurrence)?, claim)?;
         }
         Event::Ended { fence, end, at } => ended(record(&mut next, occurrence)?, *fence, end, *at)?,
@@ -216,11 +217,11 @@ fn claim_record(record: &mut Record, new: &NewClaim) -> Result<(), Refused> {
         deadline: deadline(new.at, new.attempt_deadline, new.window, first_sent),
     });
     // What was permitted once may be tried again as long as it is the same.
-    let stays = record.approved && record.fingerprint == new.fingerprint;
-    record.approved = new.permission.is_some() || stays;
+    let stays = record.approved && record.fingerprint == new.asker.fingerprint;
+    record.approved = new.permitted || stays;
     // What is open under a stricter declaration stays so.
     record.strictness = if record.open.is_empty() { new.strictness } else { record.strictness.max(new.strictness) };
-    record.fingerprint = new.fingerprint;
+    record.fingerprint = new.asker.fingerprint;
     record.executed = new.executed;
     record.kept_arguments.clone_from(&new.kept_arguments);
     record.leaves.clone_from(&new.leaves);

@@ -57,12 +57,16 @@ pub fn ask(base: &Base, question: Approval) -> Base {
     next
 }
 
-/// A claim uses the permission up.
-pub(super) fn consume(base: &mut Base, asker: &Asker) -> Result<(), Refused> {
-    let approved = |approval: &Approval| approval.asker == *asker && approval.state == ApprovalState::Approved;
-    let at = base.approvals.iter().position(approved).ok_or(Refused::NotApproved)?;
-    base.approvals.remove(at);
-    Ok(())
+/// Whether a human permitted it and no claim used that up.
+pub(super) fn is_approved(base: &Base, asker: &Asker) -> bool {
+    base.approvals.iter().any(|approval| approval.asker == *asker && approval.state == ApprovalState::Approved)
+}
+
+/// The call of `asker` is claimed: its permission is used up, even if it turned out not to need one, and a question that
+/// it still has open is void. What came of them later would be a repeat that nobody was asked about.
+pub(super) fn withdraw(base: &mut Base, asker: &Asker) {
+    let is_denied = |approval: &Approval| matches!(approval.state, ApprovalState::Denied { .. });
+    base.approvals.retain(|approval| approval.asker != *asker || is_denied(approval));
 }
 
 /// A human answered, or nobody did.

@@ -395,15 +395,17 @@ impl Rule<'_> {
 
     /// `attempt`, if it needs no permission or has it.
     fn permit(&self, record: Option<&Record>, occurrence: usize, attempt: Act) -> Act {
-        let given = record.is_some_and(|record| record.approved && record.fingerprint == self.asked.fingerprint);
-        if given || self.policy.effect == Effect::ReadOnly {
+        if self.policy.effect == Effect::ReadOnly {
             return attempt;
         }
+        let other = record.is_some_and(|record| record.fingerprint != self.asked.fingerprint);
+        let given = !other && record.is_some_and(|record| record.approved);
         let reason = match self.facts.look_alike {
+            _ if given => None,
             _ if self.policy.approval == Approval::First => Some(Reason::First),
             Some(of) => Some(Reason::LookAlike { of: of.to_owned() }),
-            // A repeat was permitted for other arguments.
-            None if record.is_some() && occurrence > 0 && self.policy.repeats() == Repeat::Ask => Some(Reason::Repeat),
+            // The repeat was begun with other arguments.
+            None if occurrence > 0 && other && self.policy.repeats() == Repeat::Ask => Some(Reason::Repeat),
             None => None,
         };
         self.permission(reason, attempt)

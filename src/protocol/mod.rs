@@ -8,9 +8,10 @@
 //! 3. [`history`]: which turns belong to the history that a run stands on;
 //! 4. [`decide`](mod@decide): the repeat rule;
 //! 5. [`approval`]: permissions that a human gives;
-//! 6. [`notes`]: which places a record answered;
-//! 7. [`bytes`]: the record as bytes;
-//! 8. [`growth`]: what is forgotten so that a record stays small.
+//! 6. [`look_alike`]: calls that say the same in other words;
+//! 7. [`notes`]: which places a record answered;
+//! 8. [`bytes`]: the record as bytes;
+//! 9. [`growth`]: what is forgotten so that a record stays small.
 //!
 //! The explorers in `tests/it/explore` try every order of events on them, and every mutant there shows that an
 //! invariant is guarded.
@@ -21,5 +22,6 @@ pub mod bytes;
 pub mod decide;
 pub mod growth;
 pub mod history;
+pub mod look_alike;
 pub mod notes;
 pub mod record;

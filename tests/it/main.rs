@@ -1,9 +1,13 @@
 //! The integration tests, one program, a module for each promise.
 
+mod again;
+mod approvals;
 mod bench;
 mod bytes;
 mod calls;
 mod cancel;
+mod deploys;
+mod desk;
 mod explore;
 mod growth;
 mod house;
@@ -13,11 +17,13 @@ mod keys_jcs;
 mod keys_meaning;
 mod keys_shape;
 mod lint;
+mod look_alikes;
 #[cfg(feature = "openai")]
 mod openai;
 mod pressed;
 mod providers;
 mod refusals;
+mod reopened;
 mod replayed;
 mod results;
 mod runs;

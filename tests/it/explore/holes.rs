@@ -9,7 +9,8 @@ use toolonce::protocol::decide::{Act, Asked, Decision, Facts, Here, Mark, decide
 use toolonce::protocol::history::{History, Seen};
 use toolonce::protocol::notes::{Note, NotedPlace, note};
 use toolonce::protocol::record::{
-    Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, Record, Strictness, ToldBy, Turn, View, view,
+    Asker, Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, Record, Strictness, ToldBy, Turn, View,
+    view,
 };
 use toolonce::{InDoubt, KeyWindow, Millis, Policy, Repeat};
 
@@ -94,9 +95,9 @@ impl Story {
             attempt_deadline: LIMITS.attempt_deadline,
             window,
             over,
-            permission: None,
+            asker: Asker { run: String::new(), fingerprint: Fingerprint::default() },
+            permitted: false,
             strictness: if window.is_some() { Strictness::Keyed } else { Strictness::Write },
-            fingerprint: Fingerprint::default(),
             executed: Digest([self.bytes; 32]),
             kept_arguments: None,
             leaves: Vec::new(),

@@ -2,15 +2,21 @@
 //!
 //! - [`record`]: one record, every event in any order;
 //! - [`repeat`]: the repeat rule, one process, turns, siblings, redeliveries, resumes;
-//! - [`scenes`]: two processes with time, faults, look-ups and humans, on the model in [`world`];
+//! - [`scenes`]: two and three processes with time, faults, look-ups and humans, on the model in [`world`];
+//! - [`permissions`], [`again`], [`reopened`], [`look_alikes`], [`reads`]: what the rest of the contract adds;
 //! - [`mutants`]: tables with one clause broken; each must make a named invariant fail;
 //! - [`holes`]: short stories of single interleavings that once went wrong.
 //!
 //! `TOOLONCE_EXPLORE=long` widens the bounds.
 
+mod again;
 mod holes;
+mod look_alikes;
 mod mutants;
+mod permissions;
+mod reads;
 mod record;
+mod reopened;
 mod repeat;
 mod scenes;
 mod search;

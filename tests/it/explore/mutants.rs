@@ -3,8 +3,14 @@
 mod calls;
 mod events;
 mod guards;
+mod rest;
 
+use super::again::wishes;
+use super::look_alikes::crowd;
+use super::permissions::desks;
+use super::reads::readers;
 use super::record::{BOUNDS, Kind, OneRecord};
+use super::reopened::undo;
 use super::repeat::conversations;
 use super::scenes::scenes;
 use super::search::{Counterexample, explore};
@@ -19,6 +25,12 @@ enum In {
     Repeat(&'static str),
     /// The scene of this name.
     Scene(&'static str),
+    /// The desk of this name.
+    Desk(&'static str),
+    Again,
+    Reopened,
+    LookAlikes,
+    Reads,
 }
 
 fn counterexample(table: &dyn Table, model: &In) -> Option<Counterexample> {
@@ -37,6 +49,15 @@ fn counterexample(table: &dyn Table, model: &In) -> Option<Counterexample> {
             let model = all.find(|scene| scene.name == *name).unwrap_or_else(|| panic!("no scene {name}"));
             explore(&model).err()
         }
+        In::Desk(name) => {
+            let mut all = desks(table).into_iter();
+            let (_, model) = all.find(|(of, _)| of == name).unwrap_or_else(|| panic!("no desk {name}"));
+            explore(&model).err()
+        }
+        In::Again => explore(&wishes(table)).err(),
+        In::Reopened => explore(&undo(table)).err(),
+        In::LookAlikes => explore(&crowd(table)).err(),
+        In::Reads => explore(&readers(table)).err(),
     }
 }
 
@@ -52,7 +73,7 @@ fn every_mutant_breaks_its_invariant() {
     let apply = |f| Box::new(events::Apply(f)) as Box<dyn Table>;
     let decide = |f| Box::new(calls::Decide(f)) as Box<dyn Table>;
     let guard = |guard: guards::Guard| Box::new(guard) as Box<dyn Table>;
-    let mutants = vec![
+    let mutants: Vec<Mutant> = vec![
         ("claim without check", guard(guards::OVERWRITES), In::Scene("hold, step by step: failure"), WRITE_ONCE),
         (
             "occurrence allocated outside its claim",
@@ -101,10 +122,80 @@ fn every_mutant_breaks_its_invariant() {
         ),
         ("answers not frozen", decide(calls::not_frozen), once(), FROZEN),
         ("marked outcome redelivered unmarked", decide(calls::mark_forgotten), once(), FROZEN),
+        ("failure not kept", decide(rest::failure_not_kept), once(), FROZEN),
+        (
+            "present effect only, idempotent",
+            decide(rest::present_effect_only),
+            In::Scene("hold, later idempotent: silence"),
+            WRITE_ONCE,
+        ),
+        (
+            "present effect only, keyed",
+            decide(rest::present_effect_only),
+            In::Scene("hold, later keyed: silence, human"),
+            WRITE_ONCE,
+        ),
+        (
+            "in doubt re-run by the third process",
+            decide(calls::in_doubt_rerun),
+            In::Scene("hold, three processes: silence, late, human"),
+            WRITE_ONCE,
+        ),
     ];
+    each_is_found(mutants);
+}
+
+type Mutant = (&'static str, Box<dyn Table>, In, &'static str);
+
+fn each_is_found(mutants: Vec<Mutant>) {
     for (name, table, model, invariant) in mutants {
         let found = counterexample(&*table, &model).unwrap_or_else(|| panic!("{name}: nothing fails"));
         println!("{name}: {}, after {} steps", found.broken.invariant, found.story.len());
         assert_eq!(found.broken.invariant, invariant, "{name}: {found}");
     }
+}
+
+#[test]
+fn every_mutant_of_the_rest_breaks_its_invariant() {
+    use rest::Neglects;
+
+    let first = || In::Desk("permission first");
+    let repeat = || In::Desk("permission to repeat");
+    let beside = || In::Desk("permission to run beside a look-alike");
+    let apply = |f| Box::new(events::Apply(f)) as Box<dyn Table>;
+    let decide = |f| Box::new(calls::Decide(f)) as Box<dyn Table>;
+    let again = |f| Box::new(rest::Again(f)) as Box<dyn Table>;
+    let alikes = |f| Box::new(rest::Alikes(f)) as Box<dyn Table>;
+    let neglects = |neglected: Neglects| Box::new(neglected) as Box<dyn Table>;
+    let mutants: Vec<Mutant> = vec![
+        ("first not asked", decide(rest::not_asked), first(), PERMITTED),
+        ("repeat not asked", decide(rest::not_asked), repeat(), PERMITTED),
+        ("look-alike not asked", decide(rest::not_asked), beside(), PERMITTED),
+        ("permission of another asker", decide(rest::permission_of_another), first(), PERMITTED),
+        ("permission not used up", apply(rest::permission_kept), repeat(), PERMITTED),
+        ("approval lost", apply(rest::approval_lost), first(), APPROVED_RUNS),
+        ("denial forgotten", decide(rest::denial_forgotten), first(), DENIAL_HOLDS),
+        ("permission for one attempt", decide(rest::permission_for_one_attempt), first(), TRIED_AGAIN),
+        ("expired question answered", neglects(Neglects::Expiry), first(), QUESTION_STANDS),
+        ("question outlives its call", apply(rest::question_kept), beside(), QUESTION_STANDS),
+        ("question makes an occurrence", neglects(Neglects::QuestionsAddNothing), first(), ADDS_NOTHING),
+        ("more while in doubt", again(rest::more_while_in_doubt), In::Again, AGAIN_SETTLED),
+        ("more while running", again(rest::more_while_running), In::Again, AGAIN_SETTLED),
+        ("more while undelivered", again(rest::more_while_undelivered), In::Again, AGAIN_SETTLED),
+        ("more after a gap", again(rest::more_after_a_gap), In::Again, AGAIN_NO_GAP),
+        ("never more", again(rest::never_more), In::Again, AGAIN_RUNS),
+        ("call before not checked", neglects(Neglects::Before), In::Again, AGAIN_SETTLED),
+        ("reopened unseen", decide(rest::reopened_unseen), In::Reopened, UNDONE_RUNS),
+        ("completions without order", neglects(Neglects::Order), In::Reopened, UNDONE_ONCE),
+        ("a human's word without order", neglects(Neglects::OrderOfAWord), In::Reopened, UNDONE_ONCE),
+        ("row of look-alikes not checked", neglects(Neglects::Row), In::LookAlikes, ALIKE_APART),
+        ("finished before it was seen", alikes(rest::finished_when_done), In::LookAlikes, ALIKE_APART),
+        ("finished while in doubt", alikes(rest::finished_when_not_running), In::LookAlikes, ALIKE_APART),
+        ("siblings compared", alikes(rest::siblings_compared), In::LookAlikes, ASKED_FOR_REASON),
+        ("reads joined across turns", neglects(Neglects::TurnOfReads), In::Reads, READS_FRESH),
+        ("reads joined across a write", neglects(Neglects::WritesBeforeReads), In::Reads, READS_FRESH),
+        ("reads replayed", decide(rest::reads_replay), In::Reads, READS_RUN),
+        ("redelivered read runs", decide(rest::redelivered_read_runs), In::Reads, FROZEN),
+    ];
+    each_is_found(mutants);
 }

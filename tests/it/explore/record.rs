@@ -8,7 +8,7 @@ use std::time::Duration;
 use toolonce::key::{Digest, Fingerprint};
 use toolonce::protocol::apply::{Answer, End, Event, NewClaim, Over, window_holds};
 use toolonce::protocol::record::{
-    Base, Body, Failure, FailureClass, Fence, Liveness, OwnerId, Record, Strictness, ToldBy, View,
+    Asker, Base, Body, Failure, FailureClass, Fence, Liveness, OwnerId, Record, Strictness, ToldBy, View,
 };
 use toolonce::{KeyWindow, Millis};
 
@@ -80,9 +80,9 @@ fn claim(over: Over, bytes: u8, at: Millis, window: Option<KeyWindow>) -> Event 
         attempt_deadline: LIMIT,
         window,
         over,
-        permission: None,
+        asker: Asker { run: String::new(), fingerprint: Fingerprint::from_bytes([bytes; 32]) },
+        permitted: false,
         strictness: if window.is_some() { Strictness::Keyed } else { Strictness::Write },
-        fingerprint: Fingerprint::from_bytes([bytes; 32]),
         executed: Digest([bytes; 32]),
         kept_arguments: None,
         leaves: Vec::new(),

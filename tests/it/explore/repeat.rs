@@ -13,7 +13,9 @@ use toolonce::protocol::apply::{Answer, End, Event, NewClaim};
 use toolonce::protocol::decide::{Act, Asked, Decision, Facts, Here, Limits, Mark};
 use toolonce::protocol::history::{History, Seen};
 use toolonce::protocol::notes::{Note, NotedPlace};
-use toolonce::protocol::record::{Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, ToldBy, Turn};
+use toolonce::protocol::record::{
+    Asker, Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, ToldBy, Turn,
+};
 use toolonce::{Effect, Policy, Repeat};
 
 use super::search::{Checked, Model, Steps, ensure, must_hold};

@@ -1,5 +1,5 @@
-//! The joined scenes: two processes, time, and every kind of fault at most once each. Crashes and silence strike the
-//! first process; the second one meets what is left.
+//! The joined scenes: two or three processes, time, and every kind of fault at most once each. Crashes and silence strike the
+//! first process; the others meet what is left.
 
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ const WINDOW: KeyWindow = KeyWindow::For(Duration::from_millis(100));
 const ONE: &[(Turn, u32)] = &[(0, 0)];
 const SECOND: &[(Turn, u32)] = &[(0, 1)];
 const LATER: &[(Turn, u32)] = &[(1, 0)];
+const LAST: &[(Turn, u32)] = &[(2, 0)];
 const TWO_TURNS: &[(Turn, u32)] = &[(0, 0), (1, 0)];
 const SECOND_TWO_TURNS: &[(Turn, u32)] = &[(0, 1), (1, 1)];
 const NONE: &[(Turn, u32)] = &[];
@@ -37,8 +38,9 @@ fn scene<'a>(table: &'a dyn Table, name: &'static str, policy: Policy, times: &'
         name,
         table,
         policy,
+        redeclared: None,
         in_order: false,
-        asks: [ONE, LATER],
+        asks: &[ONE, LATER],
         faults: faults(),
         instants: times,
         limits: LIMITS,
@@ -87,12 +89,12 @@ pub(super) fn scenes(table: &dyn Table) -> Vec<Scene<'_>> {
         keyed("window: silence, late, human", WINDOW, silence_and_human),
         keyed("unknown window: crash, failure, late", KeyWindow::Unknown, doubts),
         Scene {
-            asks: [ONE, SECOND],
+            asks: &[ONE, SECOND],
             instants: &[0, 20],
             ..write("idempotent: crash, late", Policy::idempotent(), Faults { crash: 1, late: 1, ..faults() })
         },
         Scene {
-            asks: [TWO_TURNS, NONE],
+            asks: &[TWO_TURNS, NONE],
             ..write(
                 "hold, one process: late, patience, lost reply",
                 hold(),
@@ -100,7 +102,7 @@ pub(super) fn scenes(table: &dyn Table) -> Vec<Scene<'_>> {
             )
         },
         Scene {
-            asks: [TWO_TURNS, NONE],
+            asks: &[TWO_TURNS, NONE],
             ..keyed(
                 "window, one process: late, patience, lost reply",
                 WINDOW,
@@ -109,7 +111,7 @@ pub(super) fn scenes(table: &dyn Table) -> Vec<Scene<'_>> {
         },
         Scene {
             in_order: true,
-            asks: [ONE, SECOND],
+            asks: &[ONE, SECOND],
             instants: &[0, 20],
             intents: 2,
             most_effects: 2,
@@ -117,7 +119,7 @@ pub(super) fn scenes(table: &dyn Table) -> Vec<Scene<'_>> {
         },
         Scene {
             in_order: true,
-            asks: [TWO_TURNS, SECOND_TWO_TURNS],
+            asks: &[TWO_TURNS, SECOND_TWO_TURNS],
             instants: &[0, 20],
             intents: 4,
             most_effects: 4,
@@ -125,11 +127,34 @@ pub(super) fn scenes(table: &dyn Table) -> Vec<Scene<'_>> {
         },
         Scene {
             in_order: true,
-            asks: [TWO_TURNS, NONE],
+            asks: &[TWO_TURNS, NONE],
             instants: &[0, 20],
             intents: 2,
             most_effects: 2,
             ..write("each, not taken", each(), Faults { not_taken: 1, patience: 1, late: 1, ..faults() })
+        },
+        Scene {
+            asks: &[ONE, LATER, LAST],
+            instants: &[0, 20],
+            ..write("hold, three processes: silence, late, human", hold(), silence_and_human)
+        },
+        Scene {
+            asks: &[ONE, LATER, LAST],
+            instants: &[0, 20],
+            ..keyed(
+                "permanent, three processes: crash, late",
+                KeyWindow::Permanent,
+                Faults { crash: 1, late: 1, ..faults() },
+            )
+        },
+        Scene {
+            redeclared: Some(Policy::idempotent()),
+            asks: &[ONE, SECOND],
+            ..write("hold, later idempotent: silence", hold(), Faults { silent: 1, ..faults() })
+        },
+        Scene {
+            redeclared: Some(Policy::keyed(KeyWindow::Permanent)),
+            ..write("hold, later keyed: silence, human", hold(), Faults { silent: 1, human: 1, ..faults() })
         },
         Scene {
             is_split: true,
@@ -138,7 +163,7 @@ pub(super) fn scenes(table: &dyn Table) -> Vec<Scene<'_>> {
         },
         Scene {
             is_split: true,
-            asks: [ONE, ONE],
+            asks: &[ONE, ONE],
             instants: &[0, 20],
             ..write("each, one place twice, step by step", each(), faults())
         },
@@ -150,7 +175,7 @@ pub(super) fn scenes(table: &dyn Table) -> Vec<Scene<'_>> {
 }
 
 #[test]
-fn every_scene_of_two_processes() {
+fn every_scene() {
     for scene in scenes(&Real) {
         must_hold(scene.name, &scene);
     }

@@ -1,12 +1,15 @@
 //! The rules under test as one trait, so that a mutant can replace a single clause; and the invariants of one event.
 
 use toolonce::protocol::apply::{Answer, End, Event, Refused, apply};
-use toolonce::protocol::decide::{Asked, Decision, Facts, Limits, decide};
+use toolonce::protocol::approval::{ask, is_expired};
+use toolonce::protocol::decide::{Asked, Before, Decision, Facts, Limits, before, decide};
 use toolonce::protocol::history::History;
+use toolonce::protocol::look_alike::{Alike, stands};
 use toolonce::protocol::notes::{Note, note};
-use toolonce::protocol::record::{Base, Fence, Owners, Record, View, view};
+use toolonce::protocol::record::{Approval, Base, Fence, Owners, Record, View, view};
 use toolonce::{Millis, Policy};
 
+use super::reads::Moment;
 use super::search::{Broken, Checked, ensure};
 
 /// The names of the invariants, as failures tell them.
@@ -31,6 +34,21 @@ pub(super) mod invariant {
     pub(crate) const ANSWERED: &str = "every slot is answered";
     pub(crate) const FROZEN: &str = "a slot's answer is redelivered as given";
     pub(crate) const BODY_ALONE: &str = "no re-run while the body lives in this process";
+    pub(crate) const PERMITTED: &str = "what needs a permission runs with one of its run and arguments, each used once";
+    pub(crate) const DENIAL_HOLDS: &str = "a denial holds for its run";
+    pub(crate) const QUESTION_STANDS: &str = "only a question that waits is waited for or answered";
+    pub(crate) const ADDS_NOTHING: &str = "a question adds no place and no occurrence";
+    pub(crate) const APPROVED_RUNS: &str = "what was approved runs";
+    pub(crate) const TRIED_AGAIN: &str = "what was permitted, or needed no permission, may be tried again";
+    pub(crate) const AGAIN_SETTLED: &str = "asking for more runs only when the call before is known to be over";
+    pub(crate) const AGAIN_NO_GAP: &str = "asking for more leaves no number out";
+    pub(crate) const AGAIN_RUNS: &str = "asking for more runs when the call before is over";
+    pub(crate) const UNDONE_ONCE: &str = "what is undone once is done once more";
+    pub(crate) const UNDONE_RUNS: &str = "what was undone is done again when asked for";
+    pub(crate) const ALIKE_APART: &str = "look-alikes of two messages are never both open without a permission";
+    pub(crate) const ASKED_FOR_REASON: &str = "only a look-alike of another message that isn't finished is asked about";
+    pub(crate) const READS_RUN: &str = "a read runs each time";
+    pub(crate) const READS_FRESH: &str = "a read never gets what an earlier turn saw, or what was there before a write";
 }
 use invariant::*;
 
@@ -80,6 +98,48 @@ pub(super) trait Table {
 
     fn on_stale(&self) -> Stale {
         Stale::DecideAgain
+    }
+
+    fn before(&self, facts: &Facts<'_>, asked: &Asked, policy: &Policy, limits: Limits) -> Before {
+        before(facts, asked, policy, limits)
+    }
+
+    /// Whether a claim that asks for more stands only on the call before as it was judged.
+    fn checks_before(&self) -> bool {
+        true
+    }
+
+    fn ask(&self, base: &Base, question: Approval) -> Base {
+        ask(base, question)
+    }
+
+    /// Whether a human may still answer a question that waits.
+    fn may_answer(&self, question: &Approval, now: Millis) -> bool {
+        !is_expired(question, now)
+    }
+
+    fn stands(&self, other: &Record, asked: &Asked, history: &History, owners: &dyn Owners, now: Millis) -> Alike {
+        stands(other, asked, history, owners, now)
+    }
+
+    /// Whether a claim checks the row of its look-alikes.
+    fn checks_row(&self) -> bool {
+        true
+    }
+
+    /// The place that a completion gets in its run's order.
+    fn order(&self, completions: u64) -> u64 {
+        completions
+    }
+
+    /// The same for one that a human told.
+    fn order_of_a_word(&self, completions: u64) -> u64 {
+        completions
+    }
+
+    /// Whether a read gets the result of one that began then.
+    fn may_join_read(&self, begun: Moment, now: Moment) -> bool {
+        begun == now
     }
 
     /// Whether a place counts as delivered before its reply is taken.

@@ -1,4 +1,4 @@
-//! Two processes, one record base, one world: what the guard does around the protocol, and what can go wrong there.
+//! A few processes, one record base, one world: what the guard does around the protocol, and what can go wrong there.
 //!
 //! The model keeps the guard's obligations: commits are conditional, bodies begin before their deadline, a look-up's
 //! *no* counts only if it was begun late enough, a delivered mark is set when the reply is taken. The world counts
@@ -14,7 +14,7 @@ use toolonce::protocol::decide::{Act, Asked, Decision, Facts, Here, Limits, Mark
 use toolonce::protocol::history::History;
 use toolonce::protocol::notes::{Note, NotedPlace};
 use toolonce::protocol::record::{
-    Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, Record, ToldBy, Turn, View,
+    Asker, Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, Record, ToldBy, Turn, View,
 };
 use toolonce::{Effect, KeyWindow, Millis, Policy};
 
@@ -39,10 +39,12 @@ pub(super) struct Scene<'a> {
     pub(super) name: &'static str,
     pub(super) table: &'a dyn Table,
     pub(super) policy: Policy,
+    /// By what all but the first process go, if they run a later version of the program.
+    pub(super) redeclared: Option<Policy>,
     /// Whether a turn begins only when all calls of the turn before are answered.
     pub(super) in_order: bool,
     /// What each process is asked, one call after the other.
-    pub(super) asks: [&'static [(Turn, u32)]; 2],
+    pub(super) asks: &'static [&'static [(Turn, u32)]],
     pub(super) faults: Faults,
     /// The moments at which things happen.
     pub(super) instants: &'static [Millis],
@@ -65,7 +67,7 @@ pub(super) struct World {
     base: Base,
     last_turn: Option<Turn>,
     lives: Vec<Life>,
-    processes: [Process; 2],
+    processes: Vec<Process>,
     attempts: Vec<Attempt>,
     /// Occurrence, generation, and when it first happened.
     effects: Vec<(usize, u32, Millis)>,
@@ -194,6 +196,11 @@ impl Scene<'_> {
         self.limits.settle_delay.as_millis() as Millis
     }
 
+    /// What `process` holds the tool to be.
+    fn policy_of(&self, process: usize) -> &Policy {
+        self.redeclared.as_ref().filter(|_| process > 0).unwrap_or(&self.policy)
+    }
+
     fn window(&self) -> Option<KeyWindow> {
         match self.policy.effect() {
             Effect::Keyed(window) => Some(window),
@@ -207,8 +214,8 @@ impl Scene<'_> {
 
     fn is_next(&self, world: &World, process: usize) -> bool {
         let turn = |process: usize| self.asks[process].get(world.processes[process].call).map(|(turn, _)| *turn);
-        let other = turn(1 - process);
-        !self.in_order || turn(process).is_none_or(|mine| other.is_none_or(|other| mine <= other))
+        let earliest = (0..self.asks.len()).filter_map(turn).min();
+        !self.in_order || turn(process).is_none_or(|mine| earliest.is_none_or(|earliest| mine <= earliest))
     }
 
     fn place(&self, world: &World, process: usize) -> NotedPlace {
@@ -243,7 +250,7 @@ impl Scene<'_> {
             now: self.now(world),
             wall: self.now(world),
         };
-        self.table.decide(&facts, &asked, &self.policy, self.limits)
+        self.table.decide(&facts, &asked, self.policy_of(process), self.limits)
     }
 
     fn body_lives_in(&self, world: &World, attempt: &Attempt, process: usize) -> bool {
@@ -291,8 +298,8 @@ impl Model for Scene<'_> {
             clock: 0,
             base: Base::default(),
             last_turn: None,
-            lives: vec![Life::Alive; 2],
-            processes: [process(0), process(1)],
+            lives: vec![Life::Alive; self.asks.len()],
+            processes: (0..self.asks.len()).map(process).collect(),
             attempts: Vec::new(),
             effects: Vec::new(),
             left: self.faults,
@@ -303,10 +310,10 @@ impl Model for Scene<'_> {
         let now = self.now(world);
         let flies = |a: &Attempt| matches!(a.send, Send::InFlight(sent) if now < sent + self.settle());
         let is_quiet = world.attempts.iter().all(|a| a.is_over && !flies(a));
-        if is_quiet && (0..2).all(|process| !self.is_asked(world, process)) {
+        if is_quiet && (0..self.asks.len()).all(|process| !self.is_asked(world, process)) {
             return;
         }
-        for process in 0..2 {
+        for process in 0..self.asks.len() {
             let waits = matches!(world.processes[process].phase, Phase::Executes { .. } | Phase::Joined { .. });
             if !self.is_split && waits && self.is_asked(world, process) && world.owner_of(process) == Life::Alive {
                 let learnt = self.learns(world, process);
@@ -316,7 +323,7 @@ impl Model for Scene<'_> {
                 }
             }
         }
-        for process in 0..2 {
+        for process in 0..self.asks.len() {
             let is_next = self.is_asked(world, process) && self.is_next(world, process);
             if is_next && world.owner_of(process) == Life::Alive {
                 self.caller_steps(world, process, out);
@@ -338,7 +345,7 @@ impl Model for Scene<'_> {
         if !is_last {
             return Ok(());
         }
-        let answered = (0..2).all(|process| !self.is_asked(world, process));
+        let answered = (0..self.asks.len()).all(|process| !self.is_asked(world, process));
         let is_cut = world.attempts.len() == self.most_attempts;
         ensure(answered || is_cut, ANSWERED, || format!("{world:?}"))?;
         // Where no time passes no deadline does.
