@@ -13,7 +13,6 @@ use crate::canonical::{Arguments, Limits};
 use crate::error::Error;
 use crate::policy::LookAlike;
 use crate::protocol::look_alike::{Alike, stands};
-use crate::protocol::record::Record;
 use crate::store::{Key, Version};
 
 /// What a claim found of calls that look like it.
@@ -59,12 +58,13 @@ impl Inner {
             let row = LookAlikes::from_bytes(&stored.value);
             calls.extend(row.map_err(|error| Error::corrupt("the calls that look alike", error))?.calls);
         }
+        let (history, now) = (work.run.now().history, self.now.get());
         let (mut of, mut open) = (None, LookAlikes::default());
         for call in calls {
             let known = self.records.load(work.run.prefix, &call.key).await?;
             let at = call.occurrence as usize;
             let Some(record) = known.base.occurrences.get(at) else { continue };
-            let stands = self.stands(record, work);
+            let stands = stands(record, &work.asked, &history, &self.lease.at(now), now);
             if stands == Alike::Finished {
                 continue;
             }
@@ -75,11 +75,6 @@ impl Inner {
             open.calls.push(call);
         }
         Ok(Some(Looked { of, key, version, open }))
-    }
-
-    fn stands(&self, record: &Record, work: &Work) -> Alike {
-        let now = self.now.get();
-        stands(record, &work.asked, &work.run.now().history, &self.lease.at(now), now)
     }
 }
 
