@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolonce::protocol::record::Reason;
 use toolonce::store::MemoryStore;
-use toolonce::{Approval, Clock, ErrorKind, Policy, Repeat, ReplyKind, Run, Scope, Seen, ToolError};
+use toolonce::{Approval, Clock, ErrorKind, Policy, Repeat, Reply, ReplyKind, Run, Scope, Seen, ToolError};
 
 use crate::bench::call;
 use crate::desk::{Desk, World};
@@ -238,19 +238,29 @@ async fn a_reopened_call_that_failed_is_no_repeat() {
     assert_eq!(desk.count("book"), 2);
 }
 
+/// A call that asks because one that looks like it runs; that one then ends and is seen.
+async fn asks_beside_a_look_alike(answer_at_once: bool) -> (Desk, Run, Reply) {
+    let desk = Desk::new().await.slow("pay", Policy::write().repeat(Repeat::Ask));
+    let run = desk.run("r").await;
+    let alike = || call("pay", &json!({"to": "Ann"}));
+    let runs = desk.begin(&run, alike().turn(0)).await;
+    let told = desk.ask(&run, call("pay", &args()).turn(1).patience(Duration::from_secs(1))).await;
+    assert_eq!(told.kind(), ReplyKind::AwaitingApproval);
+    if answer_at_once {
+        desk.guard.approve(told.reference().unwrap()).await.unwrap();
+    }
+    desk.gate.add_permits(100);
+    desk.settle().await;
+    desk.ask(&run, alike().turn(2)).await;
+    drop(runs);
+    (desk, run, told)
+}
+
 /// The question was about running beside a call that wasn't finished. It ran when that one was; the late answer must
 /// not permit a repeat that nobody was asked about.
 #[tokio::test]
 async fn a_question_is_void_once_its_call_has_run_without_it() {
-    let desk = Desk::new().await.slow("pay", Policy::write().repeat(Repeat::Ask));
-    let run = desk.run("r").await;
-    let runs = desk.begin(&run, call("pay", &json!({"to": "Ann"})).turn(0)).await;
-    let told = desk.ask(&run, call("pay", &args()).turn(1).patience(Duration::from_secs(1))).await;
-    assert_eq!(told.kind(), ReplyKind::AwaitingApproval);
-    desk.gate.add_permits(100);
-    desk.settle().await;
-    desk.ask(&run, call("pay", &json!({"to": "Ann"})).turn(2)).await;
-    drop(runs);
+    let (desk, run, told) = asks_beside_a_look_alike(false).await;
     assert_eq!(desk.ask(&run, call("pay", &args()).turn(3)).await.kind(), ReplyKind::Executed);
     let late = desk.guard.approve(told.reference().unwrap()).await;
     assert_eq!(late.unwrap_err().kind(), ErrorKind::NoSuchCall);
@@ -261,15 +271,7 @@ async fn a_question_is_void_once_its_call_has_run_without_it() {
 /// The same if the answer came before the call ran, and the call needed none by then.
 #[tokio::test]
 async fn a_permission_that_its_call_did_not_need_is_void() {
-    let desk = Desk::new().await.slow("pay", Policy::write().repeat(Repeat::Ask));
-    let run = desk.run("r").await;
-    let runs = desk.begin(&run, call("pay", &json!({"to": "Ann"})).turn(0)).await;
-    let told = desk.ask(&run, call("pay", &args()).turn(1).patience(Duration::from_secs(1))).await;
-    desk.guard.approve(told.reference().unwrap()).await.unwrap();
-    desk.gate.add_permits(100);
-    desk.settle().await;
-    desk.ask(&run, call("pay", &json!({"to": "Ann"})).turn(2)).await;
-    drop(runs);
+    let (desk, run, _) = asks_beside_a_look_alike(true).await;
     assert_eq!(desk.ask(&run, call("pay", &args()).turn(3)).await.kind(), ReplyKind::Executed);
     assert_eq!(desk.ask(&run, call("pay", &args()).turn(4)).await.kind(), ReplyKind::AwaitingApproval);
     assert_eq!(desk.count("pay"), 2);

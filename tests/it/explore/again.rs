@@ -1,17 +1,17 @@
 //! Asking for the same again by an argument: a key for each number, and what the lower one owes the higher.
 
 use toolonce::Policy;
-use toolonce::key::{Digest, Fingerprint};
-use toolonce::protocol::apply::{Answer, End, Event, NewClaim, Over};
-use toolonce::protocol::decide::{Act, Asked, Before, Decision, Facts, Here};
+use toolonce::protocol::apply::{Event, Over};
+use toolonce::protocol::decide::{Act, Before, Decision, Facts};
 use toolonce::protocol::history::History;
-use toolonce::protocol::notes::{Note, NotedPlace};
-use toolonce::protocol::record::{Asker, Base, Body, Failure, FailureClass, Fence, Liveness, OwnerId, ToldBy, Turn};
+use toolonce::protocol::notes::Note;
+use toolonce::protocol::record::{Base, Fence, Turn};
 
+use super::parts::{ENDS, How, about, asked, happened, new_claim, no_effect, place, success, unknown};
 use super::repeat::LIMITS;
 use super::search::{Checked, Model, Steps, ensure, must_hold};
 use super::table::invariant::*;
-use super::table::{Real, Table, judge};
+use super::table::{Real, Table, must_apply};
 
 /// The plain call, and two numbers.
 const KEYS: usize = 3;
@@ -52,56 +52,9 @@ pub(super) enum Step {
     NextTurn,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    Succeeds,
-    Fails(FailureClass),
-    IsUnknown,
-    OutlivesPatience,
-}
-
-const ENDS: [How; 5] = [
-    How::Succeeds,
-    How::Fails(FailureClass::Retryable),
-    How::Fails(FailureClass::Permanent),
-    How::IsUnknown,
-    How::OutlivesPatience,
-];
-
-fn asked(state: &State) -> Asked {
-    Asked {
-        run: "r".into(),
-        turn: Some(state.turn),
-        nth: Some(0),
-        id: String::new(),
-        fingerprint: Fingerprint::default(),
-        executed: Digest::default(),
-        looked_up: false,
-    }
-}
-
-fn success() -> End {
-    End::Success { body: Body::Inline(Vec::new()), fingerprint: Fingerprint::default(), order: 0 }
-}
-
 impl Wishes<'_> {
     fn policy() -> Policy {
         Policy::write().again(true)
-    }
-
-    fn on<T>(state: &State, times: usize, rule: impl FnOnce(&Facts<'_>, &Asked) -> T) -> T {
-        let facts = Facts {
-            base: &state.bases[times],
-            history: &History::default(),
-            last_turn: None,
-            owners: &|_: OwnerId| Liveness::Alive,
-            here: &Here::default(),
-            reopened: 0,
-            look_alike: None,
-            now: 0,
-            wall: 0,
-        };
-        rule(&facts, &asked(state))
     }
 
     /// Which call is judged: the one that was made, or the one before it, whose state is the answer. `None`: refused.
@@ -109,8 +62,8 @@ impl Wishes<'_> {
         if times == 0 || !state.bases[times].occurrences.is_empty() {
             return Some(times);
         }
-        let before = |facts: &Facts<'_>, asked: &Asked| self.table.before(facts, asked, &Self::policy(), LIMITS);
-        match Self::on(state, times - 1, before) {
+        let before = |facts: Facts<'_>| self.table.before(&facts, &asked(state.turn), &Self::policy(), LIMITS);
+        match about(&state.bases[times - 1], before) {
             Before::Missing => None,
             Before::Open => Some(times - 1),
             Before::Settled => Some(times),
@@ -118,7 +71,8 @@ impl Wishes<'_> {
     }
 
     fn decide(&self, state: &State, times: usize) -> Decision {
-        Self::on(state, times, |facts, asked| self.table.decide(facts, asked, &Self::policy(), LIMITS))
+        let decide = |facts: Facts<'_>| self.table.decide(&facts, &asked(state.turn), &Self::policy(), LIMITS);
+        about(&state.bases[times], decide)
     }
 
     /// Whether the call before `times` is known to be over, for the turn that the conversation is in.
@@ -157,31 +111,16 @@ impl Wishes<'_> {
         ensure(before != Some(Truth::Never), AGAIN_NO_GAP, begins)?;
         let is_first = next.truth[times] == Truth::Never;
         ensure(!is_first || Self::is_settled(&next, times), AGAIN_SETTLED, begins)?;
-        let claim = Event::Claim(Box::new(NewClaim {
-            owner: OwnerId([0; 16]),
-            at: 0,
-            attempt_deadline: LIMITS.attempt_deadline,
-            window: None,
-            over: Over::Nothing,
-            asker: Asker { run: String::new(), fingerprint: Fingerprint::default() },
-            permitted: false,
-            strictness: Self::policy().effect().into(),
-            executed: Digest::default(),
-            kept_arguments: None,
-            leaves: Vec::new(),
-        }));
-        self.apply(&mut next, times, &claim)?;
+        let claim = new_claim(&asked(next.turn), Self::policy().effect(), Over::Nothing);
+        self.apply(&mut next, times, &Event::Claim(Box::new(claim)))?;
         self.note(&mut next, times, None);
         let fence = next.bases[times].occurrences[0].fence;
         next.truth[times] = Truth::Running(fence);
         let (end, truth) = match how {
             How::OutlivesPatience => return Ok(next),
-            How::Succeeds => (success(), Truth::Done(None)),
-            How::IsUnknown => (End::Unknown { error: String::new() }, Truth::Doubt(fence)),
-            How::Fails(class) => {
-                let failure = Failure { class, message: String::new() };
-                (End::NoEffect { failure, not_before: 0 }, Truth::Failed)
-            }
+            How::Succeeds => (success(0), Truth::Done(None)),
+            How::IsUnknown => (unknown(), Truth::Doubt(fence)),
+            How::Fails(class) => (no_effect(class), Truth::Failed),
         };
         self.apply(&mut next, times, &Event::Ended { fence, end, at: 0 })?;
         next.truth[times] = truth;
@@ -192,10 +131,7 @@ impl Wishes<'_> {
     }
 
     fn apply(&self, next: &mut State, times: usize, event: &Event) -> Checked<()> {
-        let base = judge(self.table, &next.bases[times], 0, event)?;
-        ensure(base.is_some(), ANSWERED, || format!("{event:?} was refused: {next:?}"))?;
-        next.bases[times] = base.unwrap_or_default();
-        Ok(())
+        must_apply(self.table, &mut next.bases[times], 0, event)
     }
 
     fn take(&self, next: &mut State, times: usize, taken: bool) {
@@ -206,15 +142,9 @@ impl Wishes<'_> {
     }
 
     fn note(&self, next: &mut State, times: usize, taken: Option<bool>) {
-        let place = NotedPlace {
-            run: "r".into(),
-            turn: next.turn,
-            nth: 0,
-            id: String::new(),
-            fingerprint: Fingerprint::default(),
-        };
+        let place = Some(place(next.turn, 0));
         let delivered = taken.filter(|taken| *taken);
-        let note = Note { occurrence: 0, place: Some(place), given: None, delivered, replay: false };
+        let note = Note { occurrence: 0, place, given: None, delivered, replay: false };
         self.table.note(&mut next.bases[times], &History::default(), &note);
     }
 
@@ -240,12 +170,8 @@ impl Wishes<'_> {
     fn settle(&self, state: &State, times: usize) -> Option<(Step, Checked<State>)> {
         let mut next = state.clone();
         let (step, event) = match state.truth[times] {
-            Truth::Running(fence) => (Step::Finishes(times), Event::Ended { fence, end: success(), at: 0 }),
-            Truth::Doubt(fence) => {
-                let (body, fingerprint) = (Body::Inline(Vec::new()), Fingerprint::default());
-                let answer = Answer::Happened { body, fingerprint, told_by: ToldBy::Human, order: 0 };
-                (Step::Human(times), Event::Answered { fence, answer, at: 0 })
-            }
+            Truth::Running(fence) => (Step::Finishes(times), Event::Ended { fence, end: success(0), at: 0 }),
+            Truth::Doubt(fence) => (Step::Human(times), Event::Answered { fence, answer: happened(0), at: 0 }),
             _ => return None,
         };
         next.truth[times] = Truth::Done(None);
@@ -284,10 +210,6 @@ impl Model for Wishes<'_> {
                 out.extend(next.map(|next| (Step::Decides(times), Ok(next))));
             }
         }
-    }
-
-    fn check(&self, _state: &State, _is_last: bool) -> Checked<()> {
-        Ok(())
     }
 }
 

@@ -7,13 +7,13 @@ use toolonce::key::{Digest, Fingerprint};
 use toolonce::protocol::apply::{Answer, End, Event, NewClaim, Over, Refused, apply};
 use toolonce::protocol::decide::{Act, Asked, Decision, Facts, Here, Mark, decide};
 use toolonce::protocol::history::{History, Seen};
-use toolonce::protocol::notes::{Note, NotedPlace, note};
+use toolonce::protocol::notes::{Note, note};
 use toolonce::protocol::record::{
-    Asker, Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, Record, Strictness, ToldBy, Turn, View,
-    view,
+    Base, Body, FailureClass, Fence, Given, Liveness, OwnerId, Record, ToldBy, Turn, View, view,
 };
 use toolonce::{InDoubt, KeyWindow, Millis, Policy, Repeat};
 
+use super::parts::{asked, new_claim, no_effect, place, unknown};
 use super::repeat::LIMITS;
 
 const WINDOW: KeyWindow = KeyWindow::For(Duration::from_millis(100));
@@ -56,15 +56,7 @@ impl Story {
     }
 
     fn decide(&self, turn: Option<Turn>, nth: Option<u32>, id: &str) -> Decision {
-        let asked = Asked {
-            run: "r".into(),
-            turn,
-            nth,
-            id: id.into(),
-            fingerprint: Fingerprint::default(),
-            executed: Digest([self.bytes; 32]),
-            looked_up: false,
-        };
+        let asked = Asked { turn, nth, id: id.into(), executed: Digest([self.bytes; 32]), ..asked(0) };
         let facts = Facts {
             base: &self.base,
             history: &self.history,
@@ -89,19 +81,8 @@ impl Story {
             toolonce::Effect::Keyed(window) => Some(window),
             _ => None,
         };
-        let claim = NewClaim {
-            owner: OwnerId([0; 16]),
-            at: self.now,
-            attempt_deadline: LIMITS.attempt_deadline,
-            window,
-            over,
-            asker: Asker { run: String::new(), fingerprint: Fingerprint::default() },
-            permitted: false,
-            strictness: if window.is_some() { Strictness::Keyed } else { Strictness::Write },
-            executed: Digest([self.bytes; 32]),
-            kept_arguments: None,
-            leaves: Vec::new(),
-        };
+        let asked = Asked { executed: Digest([self.bytes; 32]), ..asked(0) };
+        let claim = NewClaim { at: self.now, window, ..new_claim(&asked, self.policy.effect(), over) };
         self.apply(occurrence, &Event::Claim(Box::new(claim)))?;
         Ok(self.record(occurrence).fence)
     }
@@ -116,8 +97,13 @@ impl Story {
     }
 
     fn note(&mut self, occurrence: usize, turn: Turn, nth: u32, given: Option<Given>, is_taken: bool) {
-        let place = NotedPlace { run: "r".into(), turn, nth, id: String::new(), fingerprint: Fingerprint::default() };
-        let noted = Note { occurrence, place: Some(place), given, delivered: is_taken.then_some(true), replay: false };
+        let noted = Note {
+            occurrence,
+            place: Some(place(turn, nth)),
+            given,
+            delivered: is_taken.then_some(true),
+            replay: false,
+        };
         note(&mut self.base, &self.history, &noted);
     }
 
@@ -152,14 +138,6 @@ impl Story {
 
 fn success(fence: Fence) -> End {
     End::Success { body: Body::Inline(vec![fence.0 as u8]), fingerprint: Fingerprint::default(), order: 0 }
-}
-
-fn no_effect(class: FailureClass) -> End {
-    End::NoEffect { failure: Failure { class, message: String::new() }, not_before: 0 }
-}
-
-fn unknown() -> End {
-    End::Unknown { error: String::new() }
 }
 
 fn each() -> Policy {

@@ -2,20 +2,18 @@
 //! and the last call are of one message.
 
 use toolonce::Policy;
-use toolonce::key::{Digest, Fingerprint};
-use toolonce::protocol::apply::{Answer, End, Event, NewClaim, Over};
-use toolonce::protocol::decide::{Act, Asked, Facts, Here};
+use toolonce::protocol::apply::{Event, NewClaim, Over};
+use toolonce::protocol::decide::{Act, Asked, Decision, Facts};
 use toolonce::protocol::history::History;
 use toolonce::protocol::look_alike::Alike;
-use toolonce::protocol::notes::{Note, NotedPlace};
-use toolonce::protocol::record::{
-    Approval, ApprovalState, Base, Body, Failure, FailureClass, Fence, Liveness, OwnerId, Reason, ToldBy, Turn,
-};
+use toolonce::protocol::notes::Note;
+use toolonce::protocol::record::{Approval, ApprovalState, Base, FailureClass, Fence, Reason, Turn};
 
+use super::parts::{self, about, happened, new_claim, no_effect, place, success, unknown};
 use super::repeat::LIMITS;
 use super::search::{Checked, Model, Steps, ensure, must_hold};
 use super::table::invariant::*;
-use super::table::{Real, Table, judge};
+use super::table::{Real, Table, must_apply};
 
 const TURNS: [Turn; 3] = [0, 1, 0];
 
@@ -82,19 +80,7 @@ pub(super) enum How {
 }
 
 fn asked(at: usize) -> Asked {
-    Asked {
-        run: "r".into(),
-        turn: Some(TURNS[at]),
-        nth: Some(0),
-        id: String::new(),
-        fingerprint: Fingerprint::default(),
-        executed: Digest::default(),
-        looked_up: false,
-    }
-}
-
-fn alive(_: OwnerId) -> Liveness {
-    Liveness::Alive
+    parts::asked(TURNS[at])
 }
 
 impl Crowd<'_> {
@@ -107,28 +93,24 @@ impl Crowd<'_> {
         (0..TURNS.len()).filter(move |&other| TURNS[other] != TURNS[at] && Self::is_open(state, other))
     }
 
+    /// Who else in the row isn't finished, and what that leads to.
+    fn decide(&self, state: &State, at: usize) -> (Vec<usize>, Decision) {
+        about(&state.callers[at].base, |facts| {
+            let stands = |other: usize| {
+                let record = state.callers[other].base.occurrences.first();
+                let stands = |record| self.table.stands(record, &asked(at), facts.history, facts.owners, facts.now);
+                record.map_or(Alike::Finished, stands)
+            };
+            let others = state.row.iter().copied().filter(|&other| other != at);
+            let open: Vec<usize> = others.filter(|&other| stands(other) != Alike::Finished).collect();
+            let look_alike = open.iter().any(|&other| stands(other) == Alike::Open).then_some("other");
+            let facts = Facts { look_alike, ..facts };
+            (open, self.table.decide(&facts, &asked(at), &Policy::write(), LIMITS))
+        })
+    }
+
     fn looks(&self, state: &State, at: usize) -> Checked<State> {
-        let history = History::default();
-        let stands = |other: usize| {
-            let record = state.callers[other].base.occurrences.first();
-            let stands = |record| self.table.stands(record, &asked(at), &history, &alive, 0);
-            record.map_or(Alike::Finished, stands)
-        };
-        let others = state.row.iter().copied().filter(|&other| other != at);
-        let open: Vec<usize> = others.filter(|&other| stands(other) != Alike::Finished).collect();
-        let of = open.iter().any(|&other| stands(other) == Alike::Open);
-        let facts = Facts {
-            base: &state.callers[at].base,
-            history: &history,
-            last_turn: None,
-            owners: &alive,
-            here: &Here::default(),
-            reopened: 0,
-            look_alike: of.then_some("other"),
-            now: 0,
-            wall: 0,
-        };
-        let decision = self.table.decide(&facts, &asked(at), &Policy::write(), LIMITS);
+        let (open, decision) = self.decide(state, at);
         let mut next = state.clone();
         let caller = &mut next.callers[at];
         match decision.act {
@@ -165,20 +147,8 @@ impl Crowd<'_> {
         let rivals: Vec<usize> = Self::rivals(state, at).collect();
         let detail = || format!("{at} runs beside {rivals:?}");
         ensure(rivals.is_empty() || state.callers[at].permitted, ALIKE_APART, detail)?;
-        let claim = Event::Claim(Box::new(NewClaim {
-            owner: OwnerId([0; 16]),
-            at: 0,
-            attempt_deadline: LIMITS.attempt_deadline,
-            window: None,
-            over: Over::Nothing,
-            asker: asked(at).asker(),
-            permitted,
-            strictness: Policy::write().effect().into(),
-            executed: Digest::default(),
-            kept_arguments: None,
-            leaves: Vec::new(),
-        }));
-        self.apply(&mut next.callers[at], &claim)?;
+        let claim = NewClaim { permitted, ..new_claim(&asked(at), Policy::write().effect(), Over::Nothing) };
+        self.apply(&mut next.callers[at], &Event::Claim(Box::new(claim)))?;
         self.note(&mut next.callers[at], at, false);
         let fence = next.callers[at].base.occurrences[0].fence;
         next.callers[at].truth = Truth::Running(fence);
@@ -192,14 +162,10 @@ impl Crowd<'_> {
         let mut next = state.clone();
         next.faults -= u8::from(how != How::Seen);
         let caller = &mut next.callers[at];
-        let failure = Failure { class: FailureClass::Permanent, message: String::new() };
         let (end, truth) = match how {
-            How::Seen | How::Unseen => {
-                let (body, fingerprint) = (Body::Inline(Vec::new()), Fingerprint::default());
-                (End::Success { body, fingerprint, order: 0 }, Truth::Done { seen: how == How::Seen })
-            }
-            How::Fails => (End::NoEffect { failure, not_before: 0 }, Truth::Failed),
-            How::IsUnknown => (End::Unknown { error: String::new() }, Truth::Doubt(fence)),
+            How::Seen | How::Unseen => (success(0), Truth::Done { seen: how == How::Seen }),
+            How::Fails => (no_effect(FailureClass::Permanent), Truth::Failed),
+            How::IsUnknown => (unknown(), Truth::Doubt(fence)),
         };
         self.apply(caller, &Event::Ended { fence, end, at: 0 })?;
         caller.truth = truth;
@@ -220,25 +186,19 @@ impl Crowd<'_> {
     /// A human finds that it happened; nobody has been told.
     fn human(&self, state: &State, at: usize, fence: Fence) -> Checked<State> {
         let mut next = state.clone();
-        let (body, fingerprint) = (Body::Inline(Vec::new()), Fingerprint::default());
-        let answer = Answer::Happened { body, fingerprint, told_by: ToldBy::Human, order: 0 };
-        self.apply(&mut next.callers[at], &Event::Answered { fence, answer, at: 0 })?;
+        self.apply(&mut next.callers[at], &Event::Answered { fence, answer: happened(0), at: 0 })?;
         next.callers[at].truth = Truth::Done { seen: false };
         Ok(next)
     }
 
     fn apply(&self, caller: &mut Caller, event: &Event) -> Checked<()> {
-        let base = judge(self.table, &caller.base, 0, event)?;
-        ensure(base.is_some(), ANSWERED, || format!("{event:?} was refused"))?;
-        caller.base = base.unwrap_or_default();
-        Ok(())
+        must_apply(self.table, &mut caller.base, 0, event)
     }
 
     fn note(&self, caller: &mut Caller, at: usize, taken: bool) {
-        let Asked { run, id, fingerprint, .. } = asked(at);
-        let place = NotedPlace { run, turn: TURNS[at], nth: 0, id, fingerprint };
+        let place = Some(place(TURNS[at], 0));
         let delivered = taken.then_some(true);
-        let note = Note { occurrence: 0, place: Some(place), given: None, delivered, replay: false };
+        let note = Note { occurrence: 0, place, given: None, delivered, replay: false };
         self.table.note(&mut caller.base, &History::default(), &note);
     }
 }

@@ -4,6 +4,7 @@
 //! - [`repeat`]: the repeat rule, one process, turns, siblings, redeliveries, resumes;
 //! - [`scenes`]: two and three processes with time, faults, look-ups and humans, on the model in [`world`];
 //! - [`permissions`], [`again`], [`reopened`], [`look_alikes`], [`reads`]: what the rest of the contract adds;
+//! - [`parts`]: what a call, its claim and its end are where nothing else is said;
 //! - [`mutants`]: tables with one clause broken; each must make a named invariant fail;
 //! - [`holes`]: short stories of single interleavings that once went wrong.
 //!
@@ -13,6 +14,7 @@ mod again;
 mod holes;
 mod look_alikes;
 mod mutants;
+mod parts;
 mod permissions;
 mod reads;
 mod record;

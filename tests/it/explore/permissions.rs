@@ -4,18 +4,17 @@
 use toolonce::key::{Digest, Fingerprint};
 use toolonce::protocol::apply::{End, Event, NewClaim};
 use toolonce::protocol::approval::EXPIRES_AFTER;
-use toolonce::protocol::decide::{Act, Asked, Decision, Facts, Here};
+use toolonce::protocol::decide::{Act, Asked, Decision, Facts};
 use toolonce::protocol::history::History;
 use toolonce::protocol::notes::{Note, NotedPlace};
-use toolonce::protocol::record::{
-    Approval, ApprovalState, Asker, Base, Body, Failure, FailureClass, Given, Liveness, OwnerId, Reason, Turn,
-};
+use toolonce::protocol::record::{Approval, ApprovalState, Asker, Base, Body, FailureClass, Given, Reason, Turn};
 use toolonce::{Approval as Asks, Millis, Policy, Repeat};
 
+use super::parts::{about, asked, new_claim, no_effect, place};
 use super::repeat::LIMITS;
 use super::search::{Checked, Model, Steps, ensure, must_hold};
 use super::table::invariant::*;
-use super::table::{Real, Table, judge};
+use super::table::{Real, Table, judge, must_apply};
 
 /// Run and arguments of each asker.
 const ASKERS: [(&str, u8); 3] = [("r", 1), ("r", 2), ("s", 1)];
@@ -77,30 +76,15 @@ impl Desk<'_> {
 
     fn asked(state: &State, at: usize) -> Asked {
         let Asker { run, fingerprint } = asker(at);
-        Asked {
-            run,
-            turn: Some(state.turn),
-            nth: Some(0),
-            id: String::new(),
-            fingerprint,
-            executed: Digest([ASKERS[at].1; 32]),
-            looked_up: false,
-        }
+        Asked { run, fingerprint, executed: Digest([ASKERS[at].1; 32]), ..asked(state.turn) }
     }
 
     fn decide(&self, state: &State, at: usize) -> Decision {
-        let facts = Facts {
-            base: &state.base,
-            history: &History::default(),
-            last_turn: None,
-            owners: &|_: OwnerId| Liveness::Alive,
-            here: &Here::default(),
-            reopened: 0,
-            look_alike: state.alike.then_some("other"),
-            now: Self::now(state),
-            wall: Self::now(state),
-        };
-        self.table.decide(&facts, &Self::asked(state, at), &self.policy, LIMITS)
+        about(&state.base, |facts| {
+            let (now, look_alike) = (Self::now(state), state.alike.then_some("other"));
+            let facts = Facts { look_alike, now, wall: now, ..facts };
+            self.table.decide(&facts, &Self::asked(state, at), &self.policy, LIMITS)
+        })
     }
 
     /// Whether what is begun now needs a permission.
@@ -160,22 +144,8 @@ impl Desk<'_> {
         ensure(allowed, PERMITTED, detail)?;
         next.accounts[at].permits -= account.permits.min(1);
         next.accounts[at].question = None;
-        let claim = Event::Claim(Box::new(NewClaim {
-            owner: OwnerId([0; 16]),
-            at: 0,
-            attempt_deadline: LIMITS.attempt_deadline,
-            window: None,
-            over,
-            asker: asker(at),
-            permitted,
-            strictness: self.policy.effect().into(),
-            executed: Digest([ASKERS[at].1; 32]),
-            kept_arguments: None,
-            leaves: Vec::new(),
-        }));
-        let claimed = judge(self.table, &next.base, occurrence, &claim)?;
-        ensure(claimed.is_some(), ANSWERED, detail)?;
-        next.base = claimed.unwrap_or_default();
+        let claim = NewClaim { permitted, ..new_claim(&Self::asked(&next, at), self.policy.effect(), over) };
+        must_apply(self.table, &mut next.base, occurrence, &Event::Claim(Box::new(claim)))?;
         next.begun.resize(next.base.occurrences.len(), 0);
         next.begun[occurrence] = ASKERS[at].1;
         let fence = next.base.occurrences[occurrence].fence;
@@ -183,13 +153,10 @@ impl Desk<'_> {
             Run::Succeeds => {
                 End::Success { body: Body::Inline(Vec::new()), fingerprint: asker(at).fingerprint, order: 0 }
             }
-            Run::Fails => {
-                let failure = Failure { class: FailureClass::Retryable, message: String::new() };
-                End::NoEffect { failure, not_before: 0 }
-            }
+            Run::Fails => no_effect(FailureClass::Retryable),
         };
         let ended = Event::Ended { fence, end, at: 0 };
-        next.base = judge(self.table, &next.base, occurrence, &ended)?.unwrap_or_default();
+        must_apply(self.table, &mut next.base, occurrence, &ended)?;
         if run == Run::Succeeds {
             let turn = next.turn - 1;
             self.note(&mut next, at, decision, turn);
@@ -200,7 +167,7 @@ impl Desk<'_> {
     /// The caller takes the outcome.
     fn note(&self, next: &mut State, at: usize, decision: &Decision, turn: Turn) {
         let Asker { run, fingerprint } = asker(at);
-        let place = NotedPlace { run, turn, nth: 0, id: String::new(), fingerprint };
+        let place = NotedPlace { run, fingerprint, ..place(turn, 0) };
         let given = Some(Given::Outcome { mark: None, stop: false });
         let taken =
             Note { occurrence: decision.occurrence, place: Some(place), given, delivered: Some(true), replay: false };

@@ -1,17 +1,18 @@
 //! Reads: each runs, a redelivered place gets what it got, and who joins one under way gets nothing that is out of date.
 
-use toolonce::Policy;
-use toolonce::key::{Digest, Fingerprint};
-use toolonce::protocol::apply::{End, Event, NewClaim, Over};
-use toolonce::protocol::decide::{Act, Asked, Facts, Here};
+use toolonce::key::Fingerprint;
+use toolonce::protocol::apply::{End, Event, Over};
+use toolonce::protocol::decide::{Act, Asked};
 use toolonce::protocol::history::History;
-use toolonce::protocol::notes::{Note, NotedPlace};
-use toolonce::protocol::record::{Asker, Base, Body, Liveness, OwnerId, Strictness, Turn};
+use toolonce::protocol::notes::Note;
+use toolonce::protocol::record::{Base, Body, Turn};
+use toolonce::{Effect, Policy};
 
+use super::parts::{about, asked, new_claim, place};
 use super::repeat::LIMITS;
 use super::search::{Checked, Model, Steps, ensure, must_hold};
 use super::table::invariant::*;
-use super::table::{Real, Table, judge};
+use super::table::{Real, Table, must_apply};
 
 pub(super) struct Readers<'a> {
     pub(super) table: &'a dyn Table,
@@ -47,27 +48,8 @@ pub(super) enum Step {
 
 impl Readers<'_> {
     fn act(&self, state: &State, at: usize) -> Act {
-        let facts = Facts {
-            base: &state.base,
-            history: &History::default(),
-            last_turn: None,
-            owners: &|_: OwnerId| Liveness::Alive,
-            here: &Here::default(),
-            reopened: 0,
-            look_alike: None,
-            now: 0,
-            wall: 0,
-        };
-        let asked = Asked {
-            run: "r".into(),
-            turn: Some(state.places[at].0.turn),
-            nth: Some(Self::nth(state, at)),
-            id: String::new(),
-            fingerprint: Fingerprint::default(),
-            executed: Digest::default(),
-            looked_up: false,
-        };
-        self.table.decide(&facts, &asked, &Policy::read_only(), LIMITS).act
+        let asked = Asked { nth: Some(Self::nth(state, at)), ..asked(state.places[at].0.turn) };
+        about(&state.base, |facts| self.table.decide(&facts, &asked, &Policy::read_only(), LIMITS)).act
     }
 
     fn nth(state: &State, at: usize) -> u32 {
@@ -105,32 +87,15 @@ impl Readers<'_> {
 
     fn record(&self, next: &mut State, at: usize, saw: Moment) -> Checked<()> {
         let occurrence = next.base.occurrences.len();
-        let claim = Event::Claim(Box::new(NewClaim {
-            owner: OwnerId([0; 16]),
-            at: 0,
-            attempt_deadline: LIMITS.attempt_deadline,
-            window: None,
-            over: Over::Nothing,
-            asker: Asker { run: String::new(), fingerprint: Fingerprint::default() },
-            permitted: false,
-            strictness: Strictness::ReadOnly,
-            executed: Digest::default(),
-            kept_arguments: None,
-            leaves: Vec::new(),
-        }));
-        let base = judge(self.table, &next.base, occurrence, &claim)?.unwrap_or_default();
-        let fence = base.occurrences[occurrence].fence;
+        let (turn, nth) = (next.places[at].0.turn, Self::nth(next, at));
+        let claim = new_claim(&asked(turn), Effect::ReadOnly, Over::Nothing);
+        must_apply(self.table, &mut next.base, occurrence, &Event::Claim(Box::new(claim)))?;
+        let fence = next.base.occurrences[occurrence].fence;
         let body = Body::Inline(vec![saw.turn as u8, saw.writes]);
         let end = End::Success { body, fingerprint: Fingerprint::default(), order: 0 };
-        next.base = judge(self.table, &base, occurrence, &Event::Ended { fence, end, at: 0 })?.unwrap_or_default();
-        let place = NotedPlace {
-            run: "r".into(),
-            turn: next.places[at].0.turn,
-            nth: Self::nth(next, at),
-            id: String::new(),
-            fingerprint: Fingerprint::default(),
-        };
-        let note = Note { occurrence, place: Some(place), given: None, delivered: Some(true), replay: false };
+        must_apply(self.table, &mut next.base, occurrence, &Event::Ended { fence, end, at: 0 })?;
+        let note =
+            Note { occurrence, place: Some(place(turn, nth)), given: None, delivered: Some(true), replay: false };
         self.table.note(&mut next.base, &History::default(), &note);
         Ok(())
     }
@@ -165,10 +130,6 @@ impl Model for Readers<'_> {
         let after = |now| State { now, calls: state.calls - 1, ..state.clone() };
         out.push((Step::Writes, Ok(after(Moment { writes: state.now.writes + 1, ..state.now }))));
         out.push((Step::NextTurn, Ok(after(Moment { turn: state.now.turn + 1, ..state.now }))));
-    }
-
-    fn check(&self, _state: &State, _is_last: bool) -> Checked<()> {
-        Ok(())
     }
 }
 

@@ -1,17 +1,17 @@
 //! What another tool's completion reopens: one call, one that undoes it, and their order.
 
 use toolonce::Policy;
-use toolonce::key::{Digest, Fingerprint};
-use toolonce::protocol::apply::{Answer, End, Event, NewClaim};
-use toolonce::protocol::decide::{Act, Asked, Facts, Here};
+use toolonce::protocol::apply::Event;
+use toolonce::protocol::decide::{Act, Facts};
 use toolonce::protocol::history::History;
-use toolonce::protocol::notes::{Note, NotedPlace};
-use toolonce::protocol::record::{Asker, Base, Body, Failure, FailureClass, Fence, Liveness, OwnerId, ToldBy, Turn};
+use toolonce::protocol::notes::Note;
+use toolonce::protocol::record::{Base, Fence, Turn};
 
+use super::parts::{ENDS, How, about, asked, happened, new_claim, no_effect, place, success, unknown};
 use super::repeat::LIMITS;
 use super::search::{Checked, Model, Steps, ensure, must_hold};
 use super::table::invariant::*;
-use super::table::{Real, Table, judge};
+use super::table::{Real, Table, must_apply};
 
 pub(super) struct Undo<'a> {
     pub(super) table: &'a dyn Table,
@@ -40,46 +40,13 @@ pub(super) enum Step {
     Human,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    Succeeds,
-    Fails(FailureClass),
-    IsUnknown,
-    OutlivesPatience,
-}
-
-const ENDS: [How; 5] = [
-    How::Succeeds,
-    How::Fails(FailureClass::Retryable),
-    How::Fails(FailureClass::Permanent),
-    How::IsUnknown,
-    How::OutlivesPatience,
-];
-
 impl Undo<'_> {
     fn call(&self, state: &State, how: How, taken: bool) -> Checked<Option<State>> {
         let newest = state.base.occurrences.last().and_then(|record| record.outcome.as_ref());
-        let facts = Facts {
-            base: &state.base,
-            history: &History::default(),
-            last_turn: None,
-            owners: &|_: OwnerId| Liveness::Alive,
-            here: &Here::default(),
-            reopened: newest.filter(|outcome| state.undone > outcome.order).map_or(0, |_| state.undone),
-            look_alike: None,
-            now: 0,
-            wall: 0,
-        };
-        let asked = Asked {
-            run: "r".into(),
-            turn: Some(state.turn),
-            nth: Some(0),
-            id: String::new(),
-            fingerprint: Fingerprint::default(),
-            executed: Digest::default(),
-            looked_up: false,
-        };
-        let decision = self.table.decide(&facts, &asked, &Policy::write(), LIMITS);
+        let reopened = newest.filter(|outcome| state.undone > outcome.order).map_or(0, |_| state.undone);
+        let (asked, policy) = (asked(state.turn), Policy::write());
+        let decide = |facts: Facts<'_>| self.table.decide(&Facts { reopened, ..facts }, &asked, &policy, LIMITS);
+        let decision = about(&state.base, decide);
         let is_new = decision.occurrence == state.base.occurrences.len();
         let is_wish = newest.is_some() && state.is_undone;
         let detail = || format!("{decision:?} of {state:?}");
@@ -88,20 +55,8 @@ impl Undo<'_> {
         let mut next = State { turn: state.turn + 1, calls: state.calls - 1, ..state.clone() };
         match decision.act {
             Act::Attempt { over, .. } => {
-                let claim = Event::Claim(Box::new(NewClaim {
-                    owner: OwnerId([0; 16]),
-                    at: 0,
-                    attempt_deadline: LIMITS.attempt_deadline,
-                    window: None,
-                    over,
-                    asker: Asker { run: String::new(), fingerprint: Fingerprint::default() },
-                    permitted: false,
-                    strictness: Policy::write().effect().into(),
-                    executed: Digest::default(),
-                    kept_arguments: None,
-                    leaves: Vec::new(),
-                }));
-                self.apply(&mut next, &claim)?;
+                let claim = Box::new(new_claim(&asked, policy.effect(), over));
+                self.apply(&mut next, &Event::Claim(claim))?;
                 self.note(&mut next, state.turn, false);
                 self.runs(&mut next, how)?;
                 self.note(&mut next, state.turn, taken && how == How::Succeeds);
@@ -122,12 +77,9 @@ impl Undo<'_> {
             }
             How::IsUnknown => {
                 next.open = Some((fence, false));
-                End::Unknown { error: String::new() }
+                unknown()
             }
-            How::Fails(class) => {
-                let failure = Failure { class, message: String::new() };
-                End::NoEffect { failure, not_before: 0 }
-            }
+            How::Fails(class) => no_effect(class),
         };
         self.apply(next, &Event::Ended { fence, end, at: 0 })
     }
@@ -135,7 +87,7 @@ impl Undo<'_> {
     fn completes(&self, next: &mut State, fence: Fence) -> Checked<()> {
         next.completions += 1;
         let order = self.table.order(next.completions);
-        let end = End::Success { body: Body::Inline(Vec::new()), fingerprint: Fingerprint::default(), order };
+        let end = success(order);
         next.is_undone = false;
         self.apply(next, &Event::Ended { fence, end, at: 0 })
     }
@@ -144,9 +96,7 @@ impl Undo<'_> {
     fn human(&self, state: &State, fence: Fence) -> Checked<State> {
         let mut next = State { open: None, is_undone: false, completions: state.completions + 1, ..state.clone() };
         let order = self.table.order_of_a_word(next.completions);
-        let (body, fingerprint) = (Body::Inline(Vec::new()), Fingerprint::default());
-        let answer = Answer::Happened { body, fingerprint, told_by: ToldBy::Human, order };
-        self.apply(&mut next, &Event::Answered { fence, answer, at: 0 })?;
+        self.apply(&mut next, &Event::Answered { fence, answer: happened(order), at: 0 })?;
         Ok(next)
     }
 
@@ -154,18 +104,14 @@ impl Undo<'_> {
         let last = next.base.occurrences.len().saturating_sub(1);
         let is_new = next.base.occurrences.last().is_none_or(|record| record.outcome.is_some());
         let at = if matches!(event, Event::Claim(_)) && is_new { next.base.occurrences.len() } else { last };
-        let base = judge(self.table, &next.base, at, event)?;
-        ensure(base.is_some(), ANSWERED, || format!("{event:?} was refused: {next:?}"))?;
-        next.base = base.unwrap_or_default();
-        Ok(())
+        must_apply(self.table, &mut next.base, at, event)
     }
 
     fn note(&self, next: &mut State, turn: Turn, taken: bool) {
         let occurrence = next.base.occurrences.len().saturating_sub(1);
-        let place =
-            NotedPlace { run: "r".into(), turn, nth: 0, id: String::new(), fingerprint: Fingerprint::default() };
+        let place = Some(place(turn, 0));
         let delivered = taken.then_some(true);
-        let note = Note { occurrence, place: Some(place), given: None, delivered, replay: false };
+        let note = Note { occurrence, place, given: None, delivered, replay: false };
         self.table.note(&mut next.base, &History::default(), &note);
     }
 }
@@ -208,10 +154,6 @@ impl Model for Undo<'_> {
                 out.extend(next.map(|next| (Step::Call { how, taken }, next)));
             }
         }
-    }
-
-    fn check(&self, _state: &State, _is_last: bool) -> Checked<()> {
-        Ok(())
     }
 }
 

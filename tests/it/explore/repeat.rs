@@ -13,14 +13,13 @@ use toolonce::protocol::apply::{Answer, End, Event, NewClaim};
 use toolonce::protocol::decide::{Act, Asked, Decision, Facts, Here, Limits, Mark};
 use toolonce::protocol::history::{History, Seen};
 use toolonce::protocol::notes::{Note, NotedPlace};
-use toolonce::protocol::record::{
-    Asker, Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, ToldBy, Turn,
-};
+use toolonce::protocol::record::{Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, ToldBy, Turn};
 use toolonce::{Effect, Policy, Repeat};
 
+use super::parts::{asked, new_claim};
 use super::search::{Checked, Model, Steps, ensure, must_hold};
 use super::table::invariant::*;
-use super::table::{Real, Table, judge};
+use super::table::{Real, Table, judge, must_apply};
 
 pub(super) const LIMITS: Limits =
     Limits { attempt_deadline: Duration::from_millis(20), settle_delay: Duration::from_millis(20) };

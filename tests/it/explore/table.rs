@@ -178,6 +178,14 @@ pub(super) fn judge(table: &dyn Table, base: &Base, occurrence: usize, event: &E
     Ok(result.ok())
 }
 
+/// Applies `event`, which must not be refused.
+pub(super) fn must_apply(table: &dyn Table, base: &mut Base, occurrence: usize, event: &Event) -> Checked<()> {
+    let next = judge(table, base, occurrence, event)?;
+    ensure(next.is_some(), ANSWERED, || format!("{event:?} was refused: {base:?}"))?;
+    *base = next.unwrap_or_default();
+    Ok(())
+}
+
 fn check_success(before: &Record, after: Option<&Record>, event: &Event) -> Checked<()> {
     let fence = match event {
         Event::Ended { fence, end: End::Success { .. }, .. }

@@ -8,16 +8,17 @@ mod bodies;
 mod callers;
 mod faults;
 
-use toolonce::key::{Digest, Fingerprint};
+use toolonce::key::Fingerprint;
 use toolonce::protocol::apply::{Answer, End, Event, NewClaim, Over};
 use toolonce::protocol::decide::{Act, Asked, Decision, Facts, Here, Limits, Mark};
 use toolonce::protocol::history::History;
 use toolonce::protocol::notes::{Note, NotedPlace};
 use toolonce::protocol::record::{
-    Asker, Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, Record, ToldBy, Turn, View,
+    Base, Body, Failure, FailureClass, Fence, Given, Liveness, OwnerId, Record, ToldBy, Turn, View,
 };
 use toolonce::{Effect, KeyWindow, Millis, Policy};
 
+use super::parts::{self, asked, new_claim};
 use super::search::{Checked, Model, Steps, ensure};
 use super::table::invariant::*;
 use super::table::{Stale, Table, judge};
@@ -220,20 +221,13 @@ impl Scene<'_> {
 
     fn place(&self, world: &World, process: usize) -> NotedPlace {
         let (turn, nth) = self.asks[process][world.processes[process].call];
-        NotedPlace { run: "r".into(), turn, nth, id: String::new(), fingerprint: Fingerprint::default() }
+        parts::place(turn, nth)
     }
 
     fn decide(&self, world: &World, process: usize) -> Decision {
         let place = self.place(world, process);
-        let asked = Asked {
-            run: place.run,
-            turn: Some(place.turn),
-            nth: Some(place.nth),
-            id: place.id,
-            fingerprint: Fingerprint::default(),
-            executed: Digest::default(),
-            looked_up: world.processes[process].looked_up,
-        };
+        let looked_up = world.processes[process].looked_up;
+        let asked = Asked { nth: Some(place.nth), looked_up, ..asked(place.turn) };
         let mine = world.attempts.iter().filter(|a| self.body_lives_in(world, a, process));
         let here = Here {
             bodies: mine.map(|a| (a.occurrence, a.fence)).filter(|_| self.table.knows_bodies()).collect(),

@@ -69,22 +69,9 @@ impl Conversation<'_> {
         let Act::Attempt { over, .. } = decision.act else {
             return Ok(None);
         };
-        let claim = Event::Claim(Box::new(NewClaim {
-            owner: OwnerId([next.crashes; 16]),
-            at: 0,
-            attempt_deadline: LIMITS.attempt_deadline,
-            window: None,
-            over,
-            asker: Asker { run: String::new(), fingerprint: bytes().0 },
-            permitted: false,
-            strictness: self.policy.effect().into(),
-            executed: bytes().1,
-            kept_arguments: None,
-            leaves: Vec::new(),
-        }));
-        let claimed = judge(self.table, &next.base, occurrence, &claim)?;
-        ensure(claimed.is_some(), ANSWERED, || format!("{decision:?} can't be claimed"))?;
-        next.base = claimed.unwrap_or_default();
+        let claim = new_claim(&asked(next.turn), self.policy.effect(), over);
+        let claim = NewClaim { owner: OwnerId([next.crashes; 16]), ..claim };
+        must_apply(self.table, &mut next.base, occurrence, &Event::Claim(Box::new(claim)))?;
         self.table.note(&mut next.base, &next.history, note);
         let fence = next.base.occurrences[occurrence].fence;
         next.faults -= u8::from(run != Run::Succeeds);

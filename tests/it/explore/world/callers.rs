@@ -54,13 +54,7 @@ impl Scene<'_> {
             at: self.now(world),
             attempt_deadline: self.limits.attempt_deadline,
             window: self.window(),
-            over,
-            asker: Asker { run: String::new(), fingerprint: Fingerprint::default() },
-            permitted: false,
-            strictness: self.policy_of(process).effect().into(),
-            executed: Digest::default(),
-            kept_arguments: None,
-            leaves: Vec::new(),
+            ..new_claim(&asked(0), self.policy_of(process).effect(), over)
         }
     }
 
