@@ -1,7 +1,7 @@
 //! Base records between the store, the memory tier and what this process alone knows.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use moka::ops::compute::Op;
 use moka::sync::Cache;
@@ -65,6 +65,23 @@ struct Notes {
     pending: HashMap<BaseKey, Vec<Pending>>,
 }
 
+impl Notes {
+    /// The oldest note of `key` that isn't in the store yet.
+    fn oldest(&self, key: &BaseKey) -> Option<u64> {
+        self.pending.get(key)?.first().map(|p| p.seq)
+    }
+
+    /// `known` with the notes that it lacks.
+    fn on(&self, key: &BaseKey, mut known: Known) -> Known {
+        if let Some(pending) = self.pending.get(key) {
+            let base = Arc::make_mut(&mut known.base);
+            pending.iter().for_each(|p| note(base, &p.history, &p.note));
+            known.noted = pending.last().map_or(0, |p| p.seq);
+        }
+        known
+    }
+}
+
 /// The records of one store.
 pub(crate) struct Records {
     store: Arc<dyn Store>,
@@ -86,8 +103,10 @@ impl Records {
 
     /// The record as the memory tier has it.
     pub(crate) fn at_hand(&self, key: &BaseKey) -> Option<Known> {
+        // Looked up under the lock: a note that is written leaves only after the record that has it has come.
+        let notes = self.notes();
         let known = self.tier.as_ref()?.get(key)?;
-        Some(self.with_notes(key, known))
+        Some(notes.on(key, known))
     }
 
     /// The record, from the memory tier where that is allowed.
@@ -100,10 +119,21 @@ impl Records {
 
     /// The record as the store has it now.
     pub(crate) async fn load_fresh(&self, prefix: Prefix, key: &BaseKey) -> Result<Known, StoreError> {
-        let stored = self.store.get(&[prefix.base(key)]).await?.pop().flatten();
-        let known = self.read(stored)?;
-        self.keep(key, &known);
-        Ok(self.with_notes(key, known))
+        loop {
+            let oldest = self.notes().oldest(key);
+            let stored = self.store.get(&[prefix.base(key)]).await?.pop().flatten();
+            let known = self.read(stored)?;
+            self.keep(key, &known);
+            let notes = self.notes();
+            // A note that was written meanwhile has left, and the record may have been read before it came.
+            if oldest.is_none() || notes.oldest(key) == oldest {
+                return Ok(notes.on(key, known));
+            }
+        }
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, stored: Option<crate::store::Versioned>) -> Result<Known, StoreError> {
@@ -129,7 +159,7 @@ impl Records {
 
     /// Adds a note to what this process knows, visible at once. [`flush`](Self::flush) writes it.
     pub(crate) fn note(&self, prefix: Prefix, key: BaseKey, history: Arc<History>, note: Note) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.notes();
         notes.seq += 1;
         let seq = notes.seq;
         notes.pending.entry(key).or_default().push(Pending { seq, note, history, prefix });
@@ -137,22 +167,12 @@ impl Records {
 
     /// Whether any note waits to be written.
     pub(crate) fn has_notes(&self) -> bool {
-        !self.notes.lock().unwrap_or_else(PoisonError::into_inner).pending.is_empty()
-    }
-
-    fn with_notes(&self, key: &BaseKey, mut known: Known) -> Known {
-        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pending) = notes.pending.get(key) {
-            let base = Arc::make_mut(&mut known.base);
-            pending.iter().for_each(|p| note(base, &p.history, &p.note));
-            known.noted = pending.last().map_or(0, |p| p.seq);
-        }
-        known
+        !self.notes().pending.is_empty()
     }
 
     /// Forgets the notes that a commit has written.
     fn noted(&self, key: &BaseKey, up_to: u64) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.notes();
         if let Some(pending) = notes.pending.get_mut(key) {
             pending.retain(|p| p.seq > up_to);
             if pending.is_empty() {
@@ -166,7 +186,7 @@ impl Records {
     pub(crate) async fn flush(&self, key: &BaseKey) {
         loop {
             let prefix = {
-                let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+                let notes = self.notes();
                 match notes.pending.get(key).and_then(|pending| pending.last()) {
                     Some(pending) => pending.prefix,
                     None => return,

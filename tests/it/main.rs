@@ -18,6 +18,7 @@ mod keys_meaning;
 mod keys_shape;
 mod lint;
 mod look_alikes;
+mod noted;
 #[cfg(feature = "openai")]
 mod openai;
 mod pressed;
