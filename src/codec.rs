@@ -142,11 +142,11 @@ impl Field for bool {
     }
 }
 
-fn put_length(length: usize, out: &mut Vec<u8>) {
+pub(crate) fn put_length(length: usize, out: &mut Vec<u8>) {
     (length as u64).put(out);
 }
 
-fn take_length(input: &mut &[u8]) -> Result<usize, BytesError> {
+pub(crate) fn take_length(input: &mut &[u8]) -> Result<usize, BytesError> {
     let length = usize::try_from(u64::take(input)?).map_err(|_| BytesError::Format("length too large"))?;
     // Every item takes at least a byte: a longer list can't be there, and must not be allocated for.
     if length > input.len() { Err(BytesError::Format("length beyond the end")) } else { Ok(length) }

@@ -30,6 +30,12 @@ pub enum ErrorKind {
     NoSuchRun,
     /// The run was resumed since, by this or another process.
     StaleRun,
+    /// The run was removed, or is being removed, since nothing had happened in it for longer than it is kept.
+    RunPurged,
+    /// Something of the run isn't settled yet.
+    Unresolved,
+    /// The clock contradicts what the store knows of the time.
+    ClockDoubtful,
     /// A recorded step was given another input.
     Diverged,
     /// Two steps of one name are in flight.

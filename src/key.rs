@@ -259,6 +259,14 @@ impl BaseKey {
         &self.0
     }
 
+    /// The key of the same call in a fork called `run`. `self` is the key that it would have in a run without a name.
+    pub fn in_fork(&self, run: &str) -> Self {
+        let mut hash = Parts::new("toolonce fork key v1");
+        hash.part(b'r', run.as_bytes());
+        hash.part(b'k', &self.0);
+        Self(hash.finish())
+    }
+
     /// The downstream key of one occurrence and generation.
     pub fn downstream(&self, occurrence: u32, generation: u32) -> DownstreamKey {
         let mut hash = Parts::new("toolonce downstream v1");
@@ -297,6 +305,11 @@ impl Fingerprint {
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+
+    /// The first 64 bits: what is kept of it where a whole one is too long.
+    pub fn head(&self) -> [u8; 8] {
+        std::array::from_fn(|i| self.0[i])
     }
 }
 

@@ -89,7 +89,9 @@ mod tool;
 pub use self::call::{Call, ToolCall, Turn};
 pub use self::clock::{Clock, Millis, SystemClock};
 pub use self::error::{Error, ErrorKind};
-pub use self::guard::{ApprovalRequest, Guard, GuardBuilder, InDoubtCall, Resolution, Shutdown, StoreDown};
+pub use self::guard::{
+    ApprovalRequest, GcClock, GcOptions, GcReport, Guard, GuardBuilder, InDoubtCall, Resolution, Shutdown, StoreDown,
+};
 pub use self::key::Secret;
 pub use self::policy::{
     Advanced, Approval, Effect, InDoubt, KeyWindow, LookAlike, Mismatch, Policy, Reopener, Repeat, Scope,

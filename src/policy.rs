@@ -306,6 +306,8 @@ pub struct Advanced {
     pub(crate) look_alike: Option<LookAlike>,
     pub(crate) key_form: Option<KeyForm>,
     pub(crate) key_parameter: Option<String>,
+    pub(crate) retention: Option<Duration>,
+    pub(crate) time_to_live: Option<Duration>,
 }
 
 impl Default for Advanced {
@@ -320,6 +322,8 @@ impl Default for Advanced {
             look_alike: None,
             key_form: None,
             key_parameter: None,
+            retention: None,
+            time_to_live: None,
         }
     }
 }
@@ -359,6 +363,25 @@ impl Advanced {
     #[must_use]
     pub fn max_result(mut self, bytes: usize) -> Self {
         self.max_result = Some(bytes);
+        self
+    }
+
+    /// How long after its last attempt a record of [`Scope::Global`] is kept at least: [`Guard::gc`](crate::Guard::gc)
+    /// removes it afterwards, and then an equal call is a new one. Choose it longer than anybody may repeat the call,
+    /// and than the downstream system remembers its key. Default: for ever. Records of a run go with their run: see
+    /// [`GuardBuilder::retention`](crate::GuardBuilder::retention).
+    #[must_use]
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+
+    /// For this long an equal read of the same run gets the result of the last one, marked, instead of running again; a
+    /// write of the run that ends in this process puts an end to it. Kept in memory only, for [`Effect::ReadOnly`]
+    /// only. Default: none, each read runs.
+    #[must_use]
+    pub fn time_to_live(mut self, time: Duration) -> Self {
+        self.time_to_live = Some(time);
         self
     }
 

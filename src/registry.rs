@@ -21,8 +21,8 @@ use crate::call::{Call, ToolCall, Turn};
 use crate::canonical::{Arguments, Node, Normalised, Shape};
 use crate::error::{Error, ErrorKind};
 use crate::guard::{
-    Guard, Guarded, Keyed, Keying, MOST_TIMES, Manifest, ManifestCall, Part, Plan, Reopens, Secrets, Turnstile, Work,
-    placed,
+    Guard, Guarded, Keyed, Keying, MOST_TIMES, Manifest, ManifestCall, Part, Plan, Reopens, RunState, Secrets,
+    Turnstile, Work, placed,
 };
 use crate::key::{BaseKey, Fingerprint, KeyParts, KeyScope, digest};
 use crate::policy::{Policy, Reopener, Scope};
@@ -202,6 +202,7 @@ impl Registry {
         let contract = contract(&name, &policy, &shape);
         self.reopens.extend(policy.reopened_by.iter().map(|by| by.tool.clone()));
         self.guard.inner.registered(&name, limits.settle_delay);
+        self.guard.inner.keeps(&name, policy.advanced.retention);
         self.order.push(name.clone());
         let spec = ToolSpec { name: name.clone(), description, parameters };
         let tool = Guarded { spec, policy, limits, max_result, shape, contract, look_alike, again, body };
@@ -275,6 +276,7 @@ impl Registry {
             raw: self.keying().digest(RAW, call.arguments.as_bytes()),
             key: work.as_ref().map_or(NO_KEY, |work| work.key),
             fingerprint: work.as_ref().map_or_else(|_| Fingerprint::default(), |work| work.asked.fingerprint),
+            alias: work.as_ref().ok().and_then(|work| work.alias),
         });
         let manifest = Manifest { epoch: run.epoch(), calls: entries.collect() };
         Plan::new(&**self.guard.inner.records.store(), run.state(), turn, manifest).await
@@ -352,13 +354,15 @@ impl Registry {
     }
 
     fn work(&self, run: &Run, call: &Call, tool: &Arc<Guarded>, parts: &KeyParts<'_>, meaning: &Normalised) -> Work {
-        let Keyed { key, fingerprint, executed, leaves } = keyed(self.keying(), parts, meaning);
-        let others = self.guard.inner.secrets.older().map(|keying| keyed(keying, parts, meaning)).collect();
+        let of = |keying| keyed(keying, parts, run.state(), meaning);
+        let Keyed { key, alias, fingerprint, executed, leaves } = of(self.keying());
+        let others = self.guard.inner.secrets.older().map(of).collect();
         Work {
             tool: Arc::clone(tool),
             run: Arc::clone(run.state()),
             epoch: run.epoch(),
             key,
+            alias,
             asked: Asked {
                 run: run.state().id.to_string(),
                 turn: call.turn,
@@ -374,7 +378,7 @@ impl Registry {
             context: Vec::new(),
             times: parts.again,
             plan: None,
-            part: self.part(tool, &run.state().id, meaning),
+            part: self.part(tool, run.state().salt(), meaning),
             before: None,
             is_pinned: false,
             #[cfg(feature = "testing")]
@@ -429,6 +433,7 @@ fn pin(secrets: &Secrets, calls: &[Call], works: &mut [Result<Work, String>], pl
                 work.others.clear();
             }
             work.key = entry.key;
+            work.alias = entry.alias;
             work.asked.fingerprint = entry.fingerprint;
             work.leaves.clear();
             work.before = None;
@@ -471,8 +476,15 @@ fn times(arguments: &mut Arguments<'_>, name: &str) -> Result<u32, String> {
 }
 
 /// What of a call depends on the secret.
-fn keyed(keying: Keying<'_>, parts: &KeyParts<'_>, meaning: &Normalised) -> Keyed {
-    let key = keying.base_key(parts);
+fn keyed(keying: Keying<'_>, parts: &KeyParts<'_>, run: &RunState, meaning: &Normalised) -> Keyed {
+    let alias = match parts.scope {
+        KeyScope::Run(_) => Some(keying.base_key(&KeyParts { scope: KeyScope::Run(""), ..*parts })),
+        KeyScope::Global => None,
+    };
+    let key = match alias {
+        Some(alias) if run.root.is_some() => alias.in_fork(&run.id),
+        _ => keying.base_key(parts),
+    };
     let leaves = meaning
         .leaves
         .iter()
@@ -480,6 +492,7 @@ fn keyed(keying: Keying<'_>, parts: &KeyParts<'_>, meaning: &Normalised) -> Keye
         .map(|leaf| Leaf { pointer: leaf.pointer.to_owned(), digest: keying.leaf(&key, leaf.pointer, leaf.value) });
     Keyed {
         key,
+        alias,
         fingerprint: keying.fingerprint(meaning.fingerprint),
         executed: keying.digest("toolonce executed", meaning.executed.as_bytes()),
         leaves: leaves.collect(),

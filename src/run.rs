@@ -31,7 +31,7 @@ use serde::de::DeserializeOwned;
 
 use crate::canonical::{self, Limits};
 use crate::error::{Error, ErrorKind};
-use crate::guard::{Guard, Row, RunLog, RunState, StepRow, long};
+use crate::guard::{Guard, Parent, Row, RunLog, RunState, StepRow, long};
 use crate::key::Digest;
 use crate::protocol::history;
 use crate::store::{Batch, Committed, Durability, Key};
@@ -71,7 +71,8 @@ impl Run {
     /// Begins a run. The id must be new in the guard's namespace; it is what a retry of the whole run must reuse.
     ///
     /// # Errors
-    /// [`ErrorKind::RunExists`]; [`ErrorKind::Invalid`] for an empty id; a store error.
+    /// [`ErrorKind::RunExists`]; [`ErrorKind::RunPurged`] if it existed; [`ErrorKind::Invalid`] for an empty id; a store
+    /// error.
     pub async fn start(guard: &Guard, id: impl AsRef<str>) -> Result<Self, Error> {
         let id = checked(id.as_ref())?;
         let state = guard.inner.runs.start(&guard.namespace, id, guard.inner.now.get()).await?;
@@ -81,7 +82,7 @@ impl Run {
     /// Joins a run that exists in its present epoch, from a second process or a second task.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSuchRun`]; [`ErrorKind::Invalid`] for an empty id; a store error.
+    /// [`ErrorKind::NoSuchRun`]; [`ErrorKind::RunPurged`]; [`ErrorKind::Invalid`] for an empty id; a store error.
     pub async fn attach(guard: &Guard, id: impl AsRef<str>) -> Result<Self, Error> {
         let id = checked(id.as_ref())?;
         let state = guard.inner.runs.attach(&guard.namespace, id).await?;
@@ -101,19 +102,38 @@ impl Run {
             Seen::Nothing => history::Seen::Nothing,
             Seen::Steps => log.seen.map_or(history::Seen::Nothing, history::Seen::Through),
         };
-        let (state, epoch) = guard.inner.runs.resume(&guard.namespace, id, cut).await?;
+        let (state, epoch) = guard.inner.runs.resume(&guard.namespace, id, guard.inner.now.get(), cut).await?;
         Ok(Self::of(guard, state, epoch))
     }
 
     /// Begins a run, or goes on with it if it exists: what a program does that may be started again after a crash.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for an empty id; a store error.
+    /// [`ErrorKind::RunPurged`]; [`ErrorKind::Invalid`] for an empty id; a store error.
     pub async fn start_or_resume(guard: &Guard, id: impl AsRef<str>, seen: Seen) -> Result<Self, Error> {
         match Self::start(guard, id.as_ref()).await {
             Err(error) if error.kind() == ErrorKind::RunExists => Self::resume(guard, id, seen).await,
             started => started,
         }
+    }
+
+    /// Begins a run that stands where this one stood before it came to `before_turn`: what was done in earlier turns is
+    /// done in the fork, too, and equal calls there get the same outcomes; steps of earlier turns have their values. From
+    /// then on the two know nothing of each other: what either does later is its own, a write of the same meaning
+    /// included. The copy takes time and room in proportion to what the earlier turns left in the store.
+    ///
+    /// Calls without a turn, and what they did, are taken for earlier ones.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unresolved`] while an earlier call is running or in doubt; [`ErrorKind::RunExists`] and
+    /// [`ErrorKind::RunPurged`] as [`start`](Self::start) for the new id; [`ErrorKind::StaleRun`] if this run was
+    /// resumed since; [`ErrorKind::Invalid`] for an empty id; a store error, after which it may be tried again.
+    pub async fn fork(&self, id: impl AsRef<str>, before_turn: u32) -> Result<Self, Error> {
+        let id = checked(id.as_ref())?;
+        let parent = Parent { run: &self.state, epoch: self.epoch, before: before_turn };
+        let state = self.guard.inner.fork(parent, id).await?;
+        let epoch = state.now().history.epoch();
+        Ok(Self::of(&self.guard, state, epoch))
     }
 
     fn of(guard: &Guard, state: Arc<RunState>, epoch: u32) -> Self {
@@ -185,7 +205,7 @@ impl Run {
             in_flight.used();
             return serde_json::from_str(&text).map_err(|error| self.unreadable(name, &error));
         }
-        let before = self.state.now().log.last_turn;
+        let before = self.state.now().in_epoch(self.epoch)?.log.last_turn;
         let text = String::from_utf8(json(&compute().await?)?).unwrap_or_default();
         // What a resumed run will get, or nothing: a value that can't be read back would stop the run for good.
         let value = serde_json::from_str(&text).map_err(|error| unrepeatable(name, &error))?;
@@ -210,16 +230,11 @@ impl Run {
     }
 
     async fn record(&self, key: &Key, input: Digest, text: String, seen: Option<u32>) -> Result<(), Error> {
-        let row = StepRow { input, value: text }.to_bytes();
+        let turn = seen.map_or(0, |seen| seen.saturating_add(1));
+        let row = StepRow { turn, input, value: text }.to_bytes();
         loop {
-            let now = self.state.now();
-            if now.history.epoch() != self.epoch {
-                return Err(Error::new(
-                    ErrorKind::StaleRun,
-                    "this run was resumed since; only the newer one may go on",
-                ));
-            }
-            let log = RunLog { seen: now.log.seen.max(seen), ..now.log };
+            let now = self.state.now().in_epoch(self.epoch)?;
+            let log = RunLog { seen: now.log.seen.max(seen), active_at: self.guard.inner.now.get(), ..now.log };
             let mut batch = Batch {
                 checks: vec![
                     (self.state.row_key(), Some(now.row)),

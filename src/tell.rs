@@ -155,6 +155,10 @@ pub(crate) fn mark(
             "This is the stored result of an equal call, done {ago}. It was not done again.{since} {}",
             ask.sentence()
         )),
+        Mark::Read => Some(format!(
+            "This is the result of an equal call, read {ago}. It was not read again for this one. Calling again later \
+             reads it anew."
+        )),
         Mark::Drifted => Some(format!(
             "This is the stored result of an earlier call for the same target, done {ago}, whose other arguments were \
              different. Nothing was done for this call."

@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::Inner;
 use super::here::{UnrecordedEnd, Unwritten};
-use super::records::{Along, Known, Put, Records, downstream};
+use super::records::{Along, Known, Put, Records, downstream, pieces_of};
 use super::rows::{Reopening, Row};
 use super::work::Work;
 use crate::Millis;
@@ -17,6 +17,7 @@ use crate::key::{BaseKey, Digest, DownstreamKey};
 use crate::policy::{Effect, InDoubt, KeyWindow};
 use crate::protocol::apply::{Answer, End, Event, NewClaim, Over, Refused, apply, millis};
 use crate::protocol::decide::{Act, Decision, Place};
+use crate::protocol::growth;
 use crate::protocol::history::History;
 use crate::protocol::notes::{Note, note};
 use crate::protocol::record::{Base, Failure, FailureClass, Fence, Record};
@@ -111,6 +112,7 @@ pub(crate) struct Claim {
 }
 
 /// How an attempt ended for those who wait for it.
+#[derive(Debug, Clone)]
 pub(crate) enum Ending {
     Success(String),
     /// It happened, but there is no result that can be kept.
@@ -208,7 +210,8 @@ impl Inner {
         (durability, purpose): (Durability, Purpose),
     ) -> Result<bool, crate::Error> {
         let mut along = Along::default();
-        // Changes only when the run is resumed: what an older epoch wants can't pass.
+        work.index(known, &mut along);
+        // Changes only when the run is resumed or removed: what an older epoch wants can't pass.
         along.checks.push((work.run.row_key(), Some(work.present()?.row)));
         if let Some(plan) = &work.plan {
             plan.join(&mut along)?;
@@ -316,6 +319,7 @@ impl Inner {
         unit: (usize, Fence),
         end: Result<Result<Produced, ToolError>, JoinError>,
     ) -> Ending {
+        work.run.reads.wrote();
         let produced = match end {
             Ok(Ok(produced)) => produced,
             Ok(Err(error)) => return self.failed(work, unit, &error).await,
@@ -391,15 +395,23 @@ impl Inner {
             let known = self.records.load(prefix, &work.key).await?;
             let mut along = Along { puts: puts.to_vec(), ..Along::default() };
             let log = self.count_completion(work, &mut event, &mut along).await?;
-            let next = match apply(&known.base, occurrence, &event) {
+            let mut next = match apply(&known.base, occurrence, &event) {
                 Ok(next) => next,
                 Err(refused) => {
                     self.note_refusal(work, known.base.occurrences.get(occurrence), &event, refused);
                     return Ok(Err(refused));
                 }
             };
+            if work.tool.policy.effect() == Effect::Idempotent {
+                // Each was run again on purpose: only what the newest left behind is of use.
+                let dropped = growth::bound(&mut next, 1, growth::KEPT_SLOTS).into_iter();
+                along.deletes.extend(dropped.flat_map(|dropped| pieces_of(prefix, &work.key, dropped)));
+            }
             let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Synced, Purpose::Complete);
             if self.completed(work, (occurrence, is_success(&event)), put.await?, log)? {
+                if matches!(event, Event::Answered { .. }) {
+                    work.run.reads.wrote();
+                }
                 return Ok(Ok(()));
             }
         }

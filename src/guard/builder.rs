@@ -69,6 +69,7 @@ impl GuardBuilder {
                 memory_tier: 32_000_000,
                 replay_stop: 5,
                 store_down: StoreDown::default(),
+                retention: Duration::from_secs(30 * 24 * 3600),
             },
             secret: None,
             older_secrets: Vec::new(),
@@ -130,6 +131,12 @@ impl GuardBuilder {
     /// What is done with calls while the store doesn't work. Default: reads run, everything else is refused.
     pub fn store_down(mut self, down: StoreDown) -> Self {
         self.settings.store_down = down;
+        self
+    }
+
+    /// How long after the last thing that happened in a run [`Guard::gc`] may remove it. Default 30 days.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.settings.retention = retention;
         self
     }
 
@@ -220,6 +227,7 @@ impl GuardBuilder {
             closed: AtomicBool::new(false),
             sole,
             settle_delays: Mutex::default(),
+            retentions: Mutex::default(),
         });
         inner.background.spawn(write_later(Arc::downgrade(&inner), later));
         if !inner.lease.is_alone() {

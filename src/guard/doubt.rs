@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::attempt::{self, bounded};
 use super::records::{Along, Known, Put, Records, downstream};
 use super::reopen::values_of;
-use super::rows::{Prefix, Reopening, Row, RunLog};
+use super::rows::{Kind, Prefix, Reopening, Row, RunLog, RunRow};
 use super::work::Work;
 use super::{Guard, Inner};
 use crate::Millis;
@@ -89,10 +89,11 @@ impl Guard {
             let put =
                 self.inner.records.put(self.prefix, &key, &known, next, along, Durability::Synced, Purpose::Complete);
             if let Put::Done { version } = put.await? {
-                if let Some(log) = log
-                    && let Some(run) = self.inner.runs.at_hand(self.prefix, &known.base.about.run)
-                {
-                    run.wrote_log(log, version);
+                if let Some(run) = self.inner.runs.at_hand(self.prefix, &known.base.about.run) {
+                    run.reads.wrote();
+                    if let Some(log) = log {
+                        run.wrote_log(log, version);
+                    }
                 }
                 let happened = matches!(resolution, Resolution::Happened(_));
                 tracing::info!(reference, reason, happened, "a call in doubt was settled by a human");
@@ -153,11 +154,11 @@ impl Inner {
     /// The records with attempts whose end isn't known.
     pub(super) async fn open_records(&self, prefix: Prefix) -> Result<Vec<(BaseKey, Known)>, Error> {
         let (mut records, mut from) = (Vec::new(), None);
-        let start = prefix.all_open();
+        let start = prefix.all_of(Kind::Open);
         loop {
             let page = self.records.store().scan(&start, from, 256).await?;
             for (open, _) in page.items {
-                if let Some(key) = Prefix::key_of_open(&open) {
+                if let Some(key) = Prefix::key_in(&open) {
                     records.push((key, self.records.load(prefix, &key).await?));
                 }
             }
@@ -180,15 +181,19 @@ impl Inner {
         if !matches!(resolution, Resolution::Happened(_)) {
             return Ok(None);
         }
-        let key = prefix.log(&base.about.run);
-        let stored = self.records.store().get(std::slice::from_ref(&key)).await?.pop().flatten();
+        let (key, run) = (prefix.log(&base.about.run), prefix.run(&base.about.run));
+        let mut found = self.records.store().get(&[key.clone(), run]).await?;
+        let (run, stored) = (found.pop().flatten(), found.pop().flatten());
+        let run = run.map(|row| RunRow::from_bytes(&row.value)).transpose();
+        let root = run.map_err(|error| Error::corrupt("a run", error))?.and_then(|row| row.root);
         let mut log = match &stored {
             Some(stored) => RunLog::from_bytes(&stored.value).map_err(|error| Error::corrupt("a run's log", error))?,
             None => RunLog::default(),
         };
         let order = log.complete(&base.about.tool);
         // What it was about is known only where the arguments were kept: else it reopens what any completion reopens.
-        let values = arguments.map_or_else(Vec::new, |text| values_of(self.secrets.current(), &base.about.run, text));
+        let salt = root.as_deref().unwrap_or(&base.about.run);
+        let values = arguments.map_or_else(Vec::new, |text| values_of(self.secrets.current(), salt, text));
         let row = Reopening { tool: base.about.tool.clone(), values };
         along.puts.push((prefix.reopening(&base.about.run, order), row.to_bytes()));
         along.checks.push((key.clone(), stored.map(|stored| stored.version)));

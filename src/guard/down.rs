@@ -59,13 +59,13 @@ impl Drive {
             tracing::error!(%error, tool = self.work.name(), "the store failed after the call was begun");
             return Told::InDoubt;
         }
-        if error.kind() == ErrorKind::StaleRun {
+        if matches!(error.kind(), ErrorKind::StaleRun | ErrorKind::RunPurged) {
             return Told::Refused(error.to_string());
         }
         tracing::error!(%error, tool = self.work.name(), "the store failed");
         let down = self.inner.settings.store_down;
         if self.work.tool.policy.effect() == Effect::ReadOnly && down != StoreDown::RefuseAll {
-            return self.told_of_read(self.inner.read(&self.work, None).await);
+            return self.told_of_read(self.inner.read(&self.work, None).await.ending);
         }
         if self.inner.unrecorded.has(&self.work.key) {
             // It ran in this process, and its end, which can't be recorded, tells nothing.
@@ -151,6 +151,7 @@ impl Drive {
             overtaken: AtomicBool::new(false),
         };
         let ended = inner.spawn_body(work.key, job, Attempt { state: Arc::new(state) }).await;
+        work.run.reads.wrote();
         Ok(ended.unwrap_or_else(|error| Err(ToolError::unknown(panic_text(error)))))
     }
 

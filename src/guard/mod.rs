@@ -12,6 +12,8 @@ mod deliver;
 mod doubt;
 mod down;
 mod flight;
+mod fork;
+mod gc;
 mod here;
 mod ladder;
 mod lease;
@@ -22,6 +24,7 @@ mod now;
 mod path;
 mod permission;
 mod read;
+mod reads;
 mod records;
 mod reopen;
 mod rows;
@@ -48,6 +51,8 @@ pub use self::builder::GuardBuilder;
 pub(crate) use self::deliver::Delivery;
 pub use self::doubt::{InDoubtCall, Resolution};
 pub use self::down::StoreDown;
+pub(crate) use self::fork::Parent;
+pub use self::gc::{GcClock, GcOptions, GcReport};
 pub(crate) use self::manifest::Plan;
 use self::path::{Beside, Drive};
 pub use self::permission::ApprovalRequest;
@@ -77,6 +82,7 @@ pub(crate) struct Settings {
     pub(crate) memory_tier: u64,
     pub(crate) replay_stop: u32,
     pub(crate) store_down: StoreDown,
+    pub(crate) retention: Duration,
 }
 
 /// Something to write when there is time: nothing waits for it.
@@ -149,6 +155,8 @@ pub(crate) struct Inner {
     sole: sole::Sole,
     /// By tool, as registered: a human's answer knows the tool by its name only.
     settle_delays: Mutex<HashMap<String, Duration>>,
+    /// By tool, as registered: how long its global records are kept, `None` for ever.
+    retentions: Mutex<HashMap<String, Option<Duration>>>,
 }
 
 /// Stands between agents and their tools. Cheap to clone; all clones are one guard.
@@ -363,7 +371,7 @@ impl Inner {
     }
 
     async fn write_log(&self, run: &RunState) {
-        if let Err(error) = self.runs.write_log(run).await {
+        if let Err(error) = self.runs.write_log(run, self.now.get()).await {
             tracing::warn!(%error, run = %run.id, "the progress of a run could not be noted");
         }
     }

@@ -220,12 +220,7 @@ impl Drive {
                 Ok(Step::Done(Told::InDoubt))
             }
             Act::Join { fence } => self.join(known, &decision, *fence).await,
-            Act::Attempt { .. } if self.work.tool.policy.effect() == Effect::ReadOnly => {
-                self.enter();
-                let at = decision.place.map(|place| (decision.occurrence, place));
-                let ending = self.inner.read(&self.work, at).await;
-                Ok(Step::Done(self.told_of_read(ending)))
-            }
+            Act::Attempt { .. } if self.work.tool.policy.effect() == Effect::ReadOnly => Ok(self.read(&decision).await),
             Act::Attempt { .. } | Act::LookUp { .. } => self.lead(known, decision).await,
         }
     }
@@ -517,7 +512,7 @@ impl Inner {
 }
 
 /// The newest time that a record knows of: a clock behind it runs slow.
-fn newest_time(record: &Record) -> Millis {
+pub(super) fn newest_time(record: &Record) -> Millis {
     let claim = record.claim.as_ref().map_or(0, |claim| claim.claimed_at);
     let outcome = record.outcome.as_ref().map_or(0, |outcome| outcome.at);
     claim.max(outcome).max(record.first_sent.unwrap_or(0))

@@ -24,7 +24,7 @@ const ROOM: usize = MAX_VALUE - 64;
 const INLINE: usize = 4096;
 
 /// A base record as this process knows it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
     pub(crate) base: Arc<Base>,
     pub(crate) version: Option<Version>,
@@ -138,7 +138,7 @@ impl Records {
 
     fn read(&self, stored: Option<crate::store::Versioned>) -> Result<Known, StoreError> {
         let Some(stored) = stored else {
-            return Ok(Known { base: Arc::default(), version: None, noted: 0 });
+            return Ok(Known::default());
         };
         let base = bytes::decode(&stored.value)
             .map_err(|error| StoreError::new(unreadable(&error), format!("a record can't be read: {error}")))?;
@@ -149,12 +149,19 @@ impl Records {
     fn keep(&self, key: &BaseKey, known: &Known) {
         let Some(tier) = &self.tier else { return };
         if known.version.is_none() {
-            return;
+            return tier.invalidate(key);
         }
         tier.entry(*key).and_compute_with(|entry| match entry {
             Some(entry) if entry.value().version >= known.version => Op::Nop,
             _ => Op::Put(known.clone()),
         });
+    }
+
+    /// Forgets what the memory tier has of a record that was removed.
+    pub(crate) fn forget(&self, key: &BaseKey) {
+        if let Some(tier) = &self.tier {
+            tier.invalidate(key);
+        }
     }
 
     /// Adds a note to what this process knows, visible at once. [`flush`](Self::flush) writes it.

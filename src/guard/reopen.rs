@@ -1,7 +1,7 @@
 //! What reopens a call: a later completion of another tool that was about the same thing.
 
 use super::Inner;
-use super::rows::{PlacedValue, Reopening, Row, RunLog};
+use super::rows::{PlacedValue, Reopening, Row, RunKind, RunLog};
 use super::secrets::Keying;
 use super::work::Work;
 use crate::canonical::{self, Arguments, LeafText, Leaves, Limits, Node, Shape};
@@ -126,14 +126,15 @@ impl Inner {
         let text = self.result_text(work, base, base.occurrences.len() - 1).await?.text;
         let result = canonical::read(&text, &Limits { bytes: usize::MAX, depth: Limits::MAX_DEPTH }).ok();
         let run = &work.run;
-        let (prefix, mut from) = (run.prefix.all_reopenings(&run.id), run.prefix.reopening(&run.id, outcome.order + 1));
+        let (prefix, mut from) =
+            (run.prefix.all_of_run(RunKind::Reopenings, &run.id), run.prefix.reopening(&run.id, outcome.order + 1));
         loop {
             let page = self.records.store().scan(&prefix, Some(from), 256).await?;
             for (key, row) in page.items {
                 let row = Reopening::from_bytes(&row.value).map_err(|error| Error::corrupt("a completion", error))?;
                 if by
                     .iter()
-                    .any(|by| by.counts(self.secrets.current(), &row, &run.id, &work.part.values, result.as_ref()))
+                    .any(|by| by.counts(self.secrets.current(), &row, run.salt(), &work.part.values, result.as_ref()))
                 {
                     return Ok(order_of(&key));
                 }
@@ -147,7 +148,7 @@ impl Inner {
 }
 
 /// The place in the run's order is the end of the row's key.
-fn order_of(key: &crate::store::Key) -> u64 {
+pub(super) fn order_of(key: &crate::store::Key) -> u64 {
     let bytes = key.as_bytes();
     let tail = bytes.len().checked_sub(8).and_then(|at| bytes[at..].try_into().ok());
     tail.map_or(0, u64::from_be_bytes)

@@ -9,6 +9,8 @@
 //! o  base key (32)                                    an unresolved record        empty
 //! r  run (32)                                         epoch and cuts of a run     RunRow
 //! l  run (32)                                         progress of a run           RunLog
+//! i  run (32) ‖ base key (32)                         a record of a run           RunUnit
+//! g  base key (32)                                    a record that no run keeps  GlobalUnit
 //! m  run (32) ‖ turn (4)                              calls of one turn           Manifest, long
 //! s  run (32) ‖ name (32) ‖ n (4)                     value of a step             StepRow, long
 //! t  run (32) ‖ tool (32)                             a tool's key contract       ContractRow
@@ -17,8 +19,13 @@
 //! w  owner (16), under the namespace 0                proof of life               counter
 //! ```
 //!
-//! A value whose first byte is 0x53 is sealed: see `seal`. A long row may be cut into pieces: see `long`. Numbers in keys are big endian, so that a scan sees them in order.
+//! The rows `i` and `g` are put by the batch that creates the record: `i` for one in the scope of a run, `g` for a global
+//! one whose tool has a retention; a global one without is kept for ever and found by its key only.
+//!
+//! A value whose first byte is 0x53 is sealed: see `seal`. A long row may be cut into pieces: see `long`. Numbers in
+//! keys are big endian, so that a scan sees them in order.
 
+use crate::Millis;
 use crate::codec::{self, BytesError, Field, enum_field, struct_field};
 use crate::key::{BaseKey, Digest, Fingerprint, digest};
 use crate::protocol::history::{History, Seen};
@@ -46,7 +53,7 @@ impl Prefix {
     }
 
     pub(crate) fn base(self, key: &BaseKey) -> Key {
-        self.key(b'b', &[key.as_bytes()])
+        self.key(Kind::Records as u8, &[key.as_bytes()])
     }
 
     pub(crate) fn piece(self, key: &BaseKey, occurrence: usize, fence: Fence, n: u32) -> Key {
@@ -64,55 +71,92 @@ impl Prefix {
     }
 
     pub(crate) fn open(self, key: &BaseKey) -> Key {
-        self.key(b'o', &[key.as_bytes()])
-    }
-
-    /// What all keys of the index of unresolved records start with.
-    pub(crate) fn all_open(self) -> Vec<u8> {
-        self.key(b'o', &[]).as_bytes().to_vec()
-    }
-
-    /// The base key in a key of the index of unresolved records.
-    pub(crate) fn key_of_open(open: &Key) -> Option<BaseKey> {
-        open.as_bytes().get(9..).and_then(|rest| rest.try_into().ok()).map(BaseKey::from_bytes)
+        self.key(Kind::Open as u8, &[key.as_bytes()])
     }
 
     pub(crate) fn run(self, run: &str) -> Key {
-        self.key(b'r', &[&name(run)])
+        self.key(Kind::Runs as u8, &[&name(run)])
     }
 
     pub(crate) fn log(self, run: &str) -> Key {
-        self.key(b'l', &[&name(run)])
+        self.key(Kind::Logs as u8, &[&name(run)])
+    }
+
+    /// What all keys of a kind start with.
+    pub(crate) fn all_of(self, kind: Kind) -> Vec<u8> {
+        self.key(kind as u8, &[]).as_bytes().to_vec()
+    }
+
+    /// What all keys of one run start with.
+    pub(crate) fn all_of_run(self, kind: RunKind, run: &str) -> Vec<u8> {
+        self.key(kind as u8, &[&name(run)]).as_bytes().to_vec()
+    }
+
+    pub(crate) fn run_unit(self, run: &str, key: &BaseKey) -> Key {
+        self.key(RunKind::Units as u8, &[&name(run), key.as_bytes()])
+    }
+
+    pub(crate) fn global_unit(self, key: &BaseKey) -> Key {
+        self.key(Kind::Globals as u8, &[key.as_bytes()])
+    }
+
+    /// The base key that a key of an index ends with.
+    pub(crate) fn key_in(index: &Key) -> Option<BaseKey> {
+        index.as_bytes().last_chunk().copied().map(BaseKey::from_bytes)
+    }
+
+    /// The key of a run's row for another run.
+    pub(crate) fn for_run(self, kind: RunKind, key: &Key, run: &str) -> Key {
+        let rest = key.as_bytes().get(9 + 32..).unwrap_or_default();
+        self.key(kind as u8, &[&name(run), rest])
     }
 
     pub(crate) fn manifest(self, run: &str, turn: Turn) -> Key {
-        self.key(b'm', &[&name(run), &turn.to_be_bytes()])
+        self.key(RunKind::Manifests as u8, &[&name(run), &turn.to_be_bytes()])
     }
 
     pub(crate) fn contract(self, run: &str, tool: &str) -> Key {
-        self.key(b't', &[&name(run), &name(tool)])
+        self.key(RunKind::Contracts as u8, &[&name(run), &name(tool)])
     }
 
     pub(crate) fn look_alikes(self, run: &str, skeleton: &Digest) -> Key {
-        self.key(b'x', &[&name(run), &skeleton.0])
+        self.key(RunKind::LookAlikes as u8, &[&name(run), &skeleton.0])
     }
 
     pub(crate) fn reopening(self, run: &str, order: u64) -> Key {
-        self.key(b'p', &[&name(run), &order.to_be_bytes()])
-    }
-
-    /// What the keys of all completions of a run that reopen start with.
-    pub(crate) fn all_reopenings(self, run: &str) -> Vec<u8> {
-        self.key(b'p', &[&name(run)]).as_bytes().to_vec()
+        self.key(RunKind::Reopenings as u8, &[&name(run), &order.to_be_bytes()])
     }
 
     pub(crate) fn step(self, run: &str, step: &str, n: u32) -> Key {
-        self.key(b's', &[&name(run), &name(step), &n.to_be_bytes()])
+        self.key(RunKind::Steps as u8, &[&name(run), &name(step), &n.to_be_bytes()])
     }
 }
 
 fn name(text: &str) -> [u8; 32] {
     digest("toolonce name", text.as_bytes()).0
+}
+
+/// What can be listed of a namespace.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Records = b'b',
+    Open = b'o',
+    Runs = b'r',
+    Logs = b'l',
+    Globals = b'g',
+}
+
+/// What can be listed of a run.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum RunKind {
+    Units = b'i',
+    Manifests = b'm',
+    Steps = b's',
+    Contracts = b't',
+    LookAlikes = b'x',
+    Reopenings = b'p',
 }
 
 /// What all proofs of life start with.
@@ -135,17 +179,35 @@ pub(crate) struct SecretRow {
     pub(crate) seals: Vec<u64>,
 }
 
-/// Epoch and cuts of a run. Changes only when the run is started or resumed, so that every claim can check it.
+/// Epoch and cuts of a run. Changes only when the run is started, resumed or removed, so that every claim can check it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RunRow {
     pub(crate) run: String,
-    pub(crate) started_at: u64,
+    pub(crate) started_at: Millis,
     pub(crate) history: History,
+    pub(crate) life: Life,
+    /// Of a fork: the run that the first of its line was forked from.
+    pub(crate) root: Option<String>,
+}
+
+/// Whether a run may be worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Life {
+    #[default]
+    Open,
+    /// A fork that isn't copied yet.
+    Copying,
+    /// Found to be past its retention; what it has is being removed.
+    Closing,
+    /// Removed: what is left of the run.
+    Purged { at: Millis },
 }
 
 /// Progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RunLog {
+    /// When it was last written: a sign of life of the run.
+    pub(crate) active_at: Millis,
     /// The last turn of the present history of which a call was answered.
     pub(crate) last_turn: Option<Turn>,
     /// The last turn that the present history saw, as far as its steps tell.
@@ -217,6 +279,20 @@ pub(crate) struct PlacedValue {
     pub(crate) value: u64,
 }
 
+/// A record of a run, found by the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunUnit {
+    /// See [`Work::alias`](super::work::Work::alias).
+    pub(crate) alias: BaseKey,
+}
+
+/// A record of no run that isn't kept for ever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GlobalUnit {
+    /// How long after its last attempt it is kept, in milliseconds.
+    pub(crate) retention: u64,
+}
+
 /// The calls of one turn, as they were handed over first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
@@ -235,11 +311,15 @@ pub(crate) struct ManifestCall {
     /// Of its arguments: with the key what a second delivery of the same text is known by, whatever the tool's schema is
     /// by then.
     pub(crate) fingerprint: Fingerprint,
+    /// What a fork of the run makes its key from; `None` if the key holds in every run.
+    pub(crate) alias: Option<BaseKey>,
 }
 
 /// A recorded step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StepRow {
+    /// The turn that it belongs to: the one after the last that was answered when the step was asked for.
+    pub(crate) turn: Turn,
     pub(crate) input: Digest,
     /// JSON text.
     pub(crate) value: String,
@@ -248,21 +328,24 @@ pub(crate) struct StepRow {
 struct_field! {
     SecretRow { checks, seals }
     History { cuts }
-    RunRow { run, started_at, history }
-    RunLog { last_turn, seen, completions, newest }
+    RunRow { run, started_at, history, life, root }
+    RunLog { active_at, last_turn, seen, completions, newest }
     Completion { tool, order }
     Manifest { epoch, calls }
-    ManifestCall { id, tool, raw, key, fingerprint }
+    ManifestCall { id, tool, raw, key, fingerprint, alias }
     ContractRow { contract }
     LookAlikes { calls }
     LookAlikeCall { key, occurrence }
     Reopening { tool, values }
     PlacedValue { pointer, value }
-    StepRow { input, value }
+    StepRow { turn, input, value }
+    RunUnit { alias }
+    GlobalUnit { retention }
 }
 
 enum_field! {
     Seen { 0 => Nothing, 1 => Through(turn) }
+    Life { 0 => Open, 1 => Copying, 2 => Closing, 3 => Purged { at } }
 }
 
 impl Field for BaseKey {
@@ -310,4 +393,10 @@ impl Row for Reopening {
 }
 impl Row for StepRow {
     const DOMAIN: &'static str = "toolonce step";
+}
+impl Row for RunUnit {
+    const DOMAIN: &'static str = "toolonce unit";
+}
+impl Row for GlobalUnit {
+    const DOMAIN: &'static str = "toolonce global unit";
 }

@@ -4,8 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::rows::{Prefix, Row, RunLog, RunRow};
+use super::reads::Reads;
+use super::rows::{Life, Prefix, Row, RunLog, RunRow};
 use super::secrets::Secrets;
+use crate::Millis;
 use crate::error::{Error, ErrorKind};
 use crate::key::{BaseKey, Digest};
 use crate::protocol::history::{History, Seen};
@@ -17,6 +19,9 @@ pub(crate) struct RunState {
     pub(crate) prefix: Prefix,
     pub(crate) namespace: Arc<str>,
     pub(crate) id: Arc<str>,
+    /// Of a fork: the run that the first of its line was forked from.
+    pub(crate) root: Option<Arc<str>>,
+    pub(crate) reads: Reads,
     now: Mutex<RunNow>,
     /// The key contracts that the run is known to go by.
     contracts: Mutex<HashMap<String, Digest>>,
@@ -46,11 +51,63 @@ impl fmt::Debug for RunState {
 pub(crate) struct RunNow {
     pub(crate) history: Arc<History>,
     pub(crate) row: Version,
-    started_at: u64,
+    started_at: Millis,
+    life: Life,
     pub(crate) log: RunLog,
     pub(crate) log_version: Option<Version>,
     /// A turn that was answered here and isn't in the stored log yet.
     unwritten: Option<Turn>,
+}
+
+impl RunNow {
+    fn new(row: RunRow, version: Version) -> Self {
+        Self {
+            history: Arc::new(row.history),
+            row: version,
+            started_at: row.started_at,
+            life: row.life,
+            log: RunLog::default(),
+            log_version: None,
+            unwritten: None,
+        }
+    }
+
+    /// The run for a handle of this epoch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RunPurged`]; [`ErrorKind::StaleRun`] if the epoch is over.
+    pub(crate) fn in_epoch(self, epoch: u32) -> Result<Self, Error> {
+        if self.life != Life::Open {
+            return Err(purged());
+        }
+        if self.history.epoch() != epoch {
+            return Err(Error::new(
+                ErrorKind::StaleRun,
+                "this run was resumed since, here or by another process; only the newer one may go on",
+            ));
+        }
+        Ok(self)
+    }
+}
+
+fn purged() -> Error {
+    Error::new(
+        ErrorKind::RunPurged,
+        "this run was removed from the store: nothing had happened in it for longer than runs are kept. Its work can't \
+         go on, since what it did before isn't known any more; new work needs a run of its own",
+    )
+}
+
+/// Why nobody may join a run in this state.
+fn closed(id: &str, life: Life) -> Option<Error> {
+    match life {
+        Life::Open => None,
+        Life::Copying => Some(Error::new(
+            ErrorKind::NoSuchRun,
+            format!("run {id:?} is a fork that was not made to its end: fork again, or choose another id"),
+        )),
+        Life::Closing | Life::Purged { .. } => Some(purged()),
+    }
 }
 
 impl RunState {
@@ -60,6 +117,11 @@ impl RunState {
 
     pub(crate) fn now(&self) -> RunNow {
         self.lock().clone()
+    }
+
+    /// What values of the run are salted with. A fork has its parent's, or what was done before couldn't be compared.
+    pub(crate) fn salt(&self) -> &str {
+        self.root.as_ref().unwrap_or(&self.id)
     }
 
     pub(crate) fn row_key(&self) -> Key {
@@ -116,6 +178,7 @@ impl RunState {
             let mut now = self.lock();
             if row.version > now.row {
                 now.row = row.version;
+                now.life = read.life;
                 now.history = Arc::new(read.history);
                 now.unwritten = None;
             }
@@ -171,30 +234,15 @@ impl Runs {
     pub(crate) async fn start(&self, namespace: &Arc<str>, id: &str, at: u64) -> Result<Arc<RunState>, Error> {
         self.secrets.admit(&*self.store, namespace).await?;
         let prefix = Prefix::new(namespace);
-        let row = RunRow { run: id.to_owned(), started_at: at, history: History::default() };
+        let row = RunRow { run: id.to_owned(), started_at: at, ..RunRow::default() };
         let batch = Batch {
             checks: vec![(prefix.run(id), None)],
             puts: vec![(prefix.run(id), row.to_bytes())],
             ..Batch::default()
         };
         match self.store.commit(batch, Durability::Synced).await? {
-            Committed::Applied(version) => {
-                let now = RunNow {
-                    history: Arc::default(),
-                    row: version,
-                    started_at: at,
-                    log: RunLog::default(),
-                    log_version: None,
-                    unwritten: None,
-                };
-                Ok(self.share(namespace, id, now))
-            }
-            Committed::Conflict(_) => Err(Error::new(
-                ErrorKind::RunExists,
-                format!(
-                    "run {id:?} exists: resume it after a crash, attach to it from a second process, or choose another id"
-                ),
-            )),
+            Committed::Applied(version) => Ok(self.share(namespace, row, version)),
+            Committed::Conflict(existing) => Err(exists(id, existing.into_iter().next().flatten())?),
         }
     }
 
@@ -206,15 +254,10 @@ impl Runs {
         let (log, row) = (found.pop().flatten(), found.pop().flatten());
         let row = row.ok_or_else(|| missing(id))?;
         let read = RunRow::from_bytes(&row.value).map_err(|error| Error::corrupt("a run", error))?;
-        let now = RunNow {
-            history: Arc::new(read.history),
-            row: row.version,
-            started_at: read.started_at,
-            log: RunLog::default(),
-            log_version: None,
-            unwritten: None,
-        };
-        let state = self.share(namespace, id, now);
+        if let Some(closed) = closed(id, read.life) {
+            return Err(closed);
+        }
+        let state = self.share(namespace, read, row.version);
         state.refresh(Some(row), log)?;
         Ok(state)
     }
@@ -224,6 +267,7 @@ impl Runs {
         &self,
         namespace: &Arc<str>,
         id: &str,
+        at: Millis,
         seen: impl Fn(&RunLog) -> Seen,
     ) -> Result<(Arc<RunState>, u32), Error> {
         loop {
@@ -232,8 +276,14 @@ impl Runs {
             let seen = seen(&now.log);
             let mut history = History::clone(&now.history);
             history.cuts.push(seen);
-            let row = RunRow { run: id.to_owned(), started_at: now.started_at, history: history.clone() };
-            let log = cut(now.log, seen);
+            let row = RunRow {
+                run: id.to_owned(),
+                started_at: now.started_at,
+                history: history.clone(),
+                life: Life::Open,
+                root: state.root.as_deref().map(str::to_owned),
+            };
+            let log = RunLog { active_at: at, ..cut(now.log, seen) };
             let batch = Batch {
                 checks: vec![(state.row_key(), Some(now.row)), (state.log_key(), now.log_version)],
                 puts: vec![(state.row_key(), row.to_bytes()), (state.log_key(), log.to_bytes())],
@@ -266,8 +316,10 @@ impl Runs {
         known.get(&(prefix, Arc::from(id))).map(Arc::clone)
     }
 
-    fn share(&self, namespace: &Arc<str>, id: &str, now: RunNow) -> Arc<RunState> {
-        let id: Arc<str> = id.into();
+    pub(super) fn share(&self, namespace: &Arc<str>, row: RunRow, version: Version) -> Arc<RunState> {
+        let id: Arc<str> = row.run.as_str().into();
+        let root = row.root.as_deref().map(Arc::from);
+        let now = RunNow::new(row, version);
         let prefix = Prefix::new(namespace);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Runs that nobody holds a handle of are found in the store again.
@@ -277,6 +329,8 @@ impl Runs {
                 prefix,
                 namespace: Arc::clone(namespace),
                 id,
+                root,
+                reads: Reads::default(),
                 now: Mutex::new(now),
                 contracts: Mutex::default(),
                 done: Mutex::default(),
@@ -293,9 +347,13 @@ impl Runs {
     }
 
     /// Writes that a turn was answered, in order and not synced.
-    pub(crate) async fn write_log(&self, state: &RunState) -> Result<(), Error> {
+    pub(crate) async fn write_log(&self, state: &RunState, at: Millis) -> Result<(), Error> {
         loop {
-            let now = state.now();
+            let mut now = state.now();
+            if now.life != Life::Open {
+                return Ok(()); // a run that was removed makes no progress
+            }
+            now.log.active_at = now.log.active_at.max(at);
             let batch = Batch {
                 checks: vec![(state.log_key(), now.log_version), (state.row_key(), Some(now.row))],
                 puts: vec![(state.log_key(), now.log.to_bytes())],
@@ -317,6 +375,20 @@ impl Runs {
             }
         }
     }
+}
+
+/// Why a run can't be begun in whose place this row stands.
+pub(super) fn exists(id: &str, row: Option<Versioned>) -> Result<Error, Error> {
+    if let Some(row) = row {
+        let read = RunRow::from_bytes(&row.value).map_err(|error| Error::corrupt("a run", error))?;
+        if let Some(closed) = closed(id, read.life) {
+            return Ok(closed);
+        }
+    }
+    Ok(Error::new(
+        ErrorKind::RunExists,
+        format!("run {id:?} exists: resume it after a crash, attach to it from a second process, or choose another id"),
+    ))
 }
 
 /// The log without what a resume cuts off.

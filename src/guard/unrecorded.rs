@@ -94,6 +94,7 @@ impl Inner {
             let Ok(mut next) = apply(&claimed, occurrence, &ended) else { return Ok(()) };
             work.name_record(&mut next);
             note_place(&mut next, work, occurrence, place);
+            work.index(&known, &mut along);
             let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Synced, Purpose::Complete);
             if self.completed(work, (occurrence, came.is_ok()), put.await?, log)? {
                 return Ok(());

@@ -5,16 +5,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::canonical::{Shape, with_member};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::key::{BaseKey, Digest, DownstreamKey, Fingerprint};
 use crate::policy::{LookAlike, Policy};
+use crate::protocol::apply::millis;
 use crate::protocol::decide::{Asked, Limits};
 use crate::protocol::notes::NotedPlace;
 use crate::protocol::record::{About, Base, Leaf};
 use crate::tool::{Body, Job, LookUpJob, ToolSpec};
 
 use super::manifest::Plan;
+use super::records::{Along, Known};
 use super::reopen::Part;
+use super::rows::{GlobalUnit, Row, RunUnit};
 use super::runs::{RunNow, RunState};
 
 /// The highest number by which a model may ask for the same thing again.
@@ -59,6 +62,7 @@ impl Guarded {
 /// What of a call depends on the secret.
 pub(crate) struct Keyed {
     pub(crate) key: BaseKey,
+    pub(crate) alias: Option<BaseKey>,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) executed: Digest,
     pub(crate) leaves: Vec<Leaf>,
@@ -71,6 +75,9 @@ pub(crate) struct Work {
     /// The epoch of the caller's handle.
     pub(crate) epoch: u32,
     pub(crate) key: BaseKey,
+    /// The key that the call would have in a run without a name: the same in every run, so that a fork finds what its
+    /// parent did. `None` in global scope.
+    pub(crate) alias: Option<BaseKey>,
     pub(crate) asked: Asked,
     /// What matters outside the arguments, by name.
     pub(crate) context: Vec<(String, String)>,
@@ -99,6 +106,7 @@ impl Work {
     pub(crate) fn go_on_under(&mut self, n: usize) {
         let other = &mut self.others[n];
         std::mem::swap(&mut self.key, &mut other.key);
+        std::mem::swap(&mut self.alias, &mut other.alias);
         std::mem::swap(&mut self.asked.fingerprint, &mut other.fingerprint);
         std::mem::swap(&mut self.asked.executed, &mut other.executed);
         std::mem::swap(&mut self.leaves, &mut other.leaves);
@@ -129,16 +137,28 @@ impl Work {
     /// The run as it stands.
     ///
     /// # Errors
-    /// [`ErrorKind::StaleRun`] if the caller's epoch is over.
+    /// As [`RunNow::in_epoch`] for the caller's epoch.
     pub(crate) fn present(&self) -> Result<RunNow, Error> {
-        let run = self.run.now();
-        if run.history.epoch() == self.epoch {
-            return Ok(run);
+        self.run.now().in_epoch(self.epoch)
+    }
+
+    /// Adds the row under which the record is found again to the batch that creates it.
+    pub(crate) fn index(&self, known: &Known, along: &mut Along) {
+        if known.version.is_some() {
+            return;
         }
-        Err(Error::new(
-            ErrorKind::StaleRun,
-            "this run was resumed since, here or by another process; only the newer one may go on",
-        ))
+        let prefix = self.run.prefix;
+        let retention = self.tool.policy.advanced.retention;
+        match (self.alias, retention) {
+            (Some(alias), _) => {
+                along.puts.push((prefix.run_unit(&self.run.id, &self.key), RunUnit { alias }.to_bytes()));
+            }
+            (None, Some(retention)) => {
+                let unit = GlobalUnit { retention: millis(retention) };
+                along.puts.push((prefix.global_unit(&self.key), unit.to_bytes()));
+            }
+            (None, None) => {}
+        }
     }
 
     /// Whether it is a write that the turn, as recorded, did not make.

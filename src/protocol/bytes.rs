@@ -6,6 +6,16 @@
 //! checksum   8 bytes  the first bytes of SHA-256(domain "toolonce record", version ‖ payload)
 //! ```
 //!
+//! An occurrence is one byte for its form, followed by its fields: 0, a [`Record`] as declared; 1, what is left of one
+//! whose outcome is forgotten (about 25 bytes, see [`growth`](super::growth)):
+//!
+//! ```text
+//! fence, fence of the outcome, generation, second of the outcome    varints
+//! fingerprint                                                       its first 8 bytes
+//! slots                                                             a list of: run (an option, none if it is that of
+//!                                                                   `about`), turn, nth, epoch, delivered
+//! ```
+//!
 //! In the payload a number is a LEB128 varint; a text, byte string or list is its length followed by its items; an
 //! option is 0, or 1 followed by the value; an enum is one byte for its variant followed by the variant's fields; a
 //! digest is 32 bytes, an owner 16, a leaf digest 8 (big endian).
@@ -17,12 +27,13 @@
 //! |---|---|---|
 //! | 1 | 0.1.0 | first |
 
+use super::growth::{FingerprintHead, Past, PastSlot};
 use super::record::{
     About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open,
     Outcome, OwnerId, Reason, Record, Slot, Strictness, ToldBy,
 };
 pub use crate::codec::BytesError;
-use crate::codec::{self, Field, enum_field, struct_field, take_array};
+use crate::codec::{self, Field, enum_field, put_length, struct_field, take_array, take_length};
 use crate::key::{Digest, Fingerprint, LeafDigest};
 
 /// The format version that is written.
@@ -64,7 +75,7 @@ macro_rules! array_field {
         }
     )*};
 }
-array_field!(Digest, OwnerId);
+array_field!(Digest, OwnerId, FingerprintHead);
 
 impl Field for Fingerprint {
     fn put(&self, out: &mut Vec<u8>) {
@@ -75,8 +86,44 @@ impl Field for Fingerprint {
     }
 }
 
+const FULL: u8 = 0;
+const PAST: u8 = 1;
+
+impl Field for Base {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Base { about, occurrences, approvals } = self;
+        about.put(out);
+        put_length(occurrences.len(), out);
+        for record in occurrences {
+            match Past::of(record, &about.run) {
+                Some(past) => {
+                    out.push(PAST);
+                    past.put(out);
+                }
+                None => {
+                    out.push(FULL);
+                    record.put(out);
+                }
+            }
+        }
+        approvals.put(out);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, BytesError> {
+        let about = About::take(input)?;
+        let count = take_length(input)?;
+        let occurrence = |_| match u8::take(input)? {
+            FULL => Record::take(input),
+            PAST => Ok(Past::take(input)?.into_record(&about.run)),
+            _ => Err(BytesError::Format("unknown variant")),
+        };
+        let occurrences = (0..count).map(occurrence).collect::<Result<_, _>>()?;
+        Ok(Base { about, occurrences, approvals: Field::take(input)? })
+    }
+}
+
 struct_field! {
-    Base { about, occurrences, approvals }
+    Past { fence, outcome, generation, second, fingerprint, slots }
+    PastSlot { run, turn, nth, epoch, delivered }
     About { tool, run }
     Approval { asker, asked_at, reason, arguments, state }
     Asker { run, fingerprint }

@@ -194,6 +194,8 @@ pub enum Mark {
     Earlier,
     /// Of an earlier call with other content.
     Drifted,
+    /// Of an equal read that was made for another call.
+    Read,
 }
 
 /// What `asked` gets.
@@ -472,7 +474,7 @@ impl Rule<'_> {
     }
 
     fn is_same(&self, record: &Record) -> bool {
-        record.outcome.as_ref().map_or(record.fingerprint, |outcome| outcome.fingerprint) == self.asked.fingerprint
+        record.is_about(self.asked.fingerprint)
     }
 
     /// Whether, and how surely, a call that meets a completed record means it again.

@@ -1,24 +1,40 @@
 //! What a record forgets so that it stays small.
+//!
+//! An occurrence whose outcome was taken by a caller is worth its outcome only to an old redelivery. Of those the
+//! newest [`KEPT_OUTCOMES`] keep everything; of an older one a few numbers are left, so that it goes on to be *done*, in
+//! its place and with its number, and answers "the result is no longer kept". What is open, and an outcome that nobody
+//! took yet, is never touched.
 
-use super::record::{Base, Body, Record};
+use super::record::{Base, Body, Fence, Outcome, Record, Slot, ToldBy, Turn};
+use crate::key::Fingerprint;
 
 /// Of settled occurrences the newest this many keep their outcome and slots.
 pub const KEPT_OUTCOMES: usize = 64;
 /// Of one occurrence's slots the newest this many are kept.
 pub const KEPT_SLOTS: usize = 256;
 
-/// Drops what only old redeliveries could ask for: outcomes of all but the newest `outcomes` completed occurrences
-/// (their slots keep their place, not what they were given), and all but the newest `slots` slots of each. Gives back
-/// the occurrences whose outcome was dropped from pieces, so that these can be deleted.
+/// Shrinks all but the newest `outcomes` occurrences whose outcome was taken, and drops all but the newest `slots` slots
+/// of each. Gives back the occurrences whose outcome was dropped from pieces, so that these can be deleted.
 pub fn bound(base: &mut Base, outcomes: usize, slots: usize) -> Vec<Dropped> {
-    let done: Vec<usize> = (0..base.occurrences.len()).filter(|&n| base.occurrences[n].outcome.is_some()).collect();
-    let old = &done[..done.len().saturating_sub(outcomes)];
-    let dropped = old.iter().filter_map(|&n| drop_outcome(n, &mut base.occurrences[n])).collect();
-    for record in &mut base.occurrences {
-        let surplus = record.slots.len().saturating_sub(slots);
-        record.slots.drain(..surplus);
-    }
+    let taken: Vec<usize> = (0..base.occurrences.len()).filter(|&n| was_taken(&base.occurrences[n])).collect();
+    let old = &taken[..taken.len().saturating_sub(outcomes)];
+    let dropped = old.iter().filter_map(|&n| shrink(n, &mut base.occurrences[n])).collect();
+    base.occurrences.iter_mut().for_each(|record| drop_slots(record, slots));
     dropped
+}
+
+/// Completed, and delivered to some place. One that no place asked for (its calls have no turn) has no redelivery either.
+fn was_taken(record: &Record) -> bool {
+    record.outcome.is_some() && (record.slots.is_empty() || record.slots.iter().any(|slot| slot.delivered))
+}
+
+/// The oldest go first, but never the only one that says that the outcome was delivered: without it the next wish
+/// would be taken for a retry.
+fn drop_slots(record: &mut Record, most: usize) {
+    while record.slots.len() > most.max(1) {
+        let only = record.slots[0].delivered && !record.slots[1..].iter().any(|slot| slot.delivered);
+        record.slots.remove(usize::from(only));
+    }
 }
 
 /// Finds room for one more execution of a read: the next occurrence or, when there are `outcomes` of them, that of the
@@ -29,7 +45,7 @@ pub fn room_for_read(base: &mut Base, outcomes: usize) -> (usize, Option<Dropped
     let age = |n: &usize| (base.occurrences[*n].outcome.as_ref().map(|outcome| outcome.at), base.occurrences[*n].fence);
     let Some(oldest) = (0..count).min_by_key(age).filter(|_| count >= outcomes) else { return (count, None) };
     let record = &mut base.occurrences[oldest];
-    let dropped = drop_outcome(oldest, record);
+    let dropped = shrink(oldest, record);
     *record = Record { fence: record.fence, ..Record::default() };
     (oldest, dropped)
 }
@@ -40,20 +56,122 @@ pub struct Dropped {
     /// The occurrence.
     pub occurrence: usize,
     /// The attempt under which they are stored.
-    pub fence: super::record::Fence,
+    pub fence: Fence,
     /// How many.
     pub count: u32,
 }
 
-fn drop_outcome(occurrence: usize, record: &mut Record) -> Option<Dropped> {
-    let outcome = record.outcome.as_mut()?;
-    let body = std::mem::replace(&mut outcome.body, Body::Dropped);
-    record.leaves.clear();
-    for slot in &mut record.slots {
-        slot.given = None;
+impl Dropped {
+    /// The pieces of an outcome, if it is in pieces.
+    pub fn of(occurrence: usize, outcome: &Outcome) -> Option<Self> {
+        match outcome.body {
+            Body::Pieces { count, .. } => Some(Self { occurrence, fence: outcome.fence, count }),
+            _ => None,
+        }
     }
-    match body {
-        Body::Pieces { count, .. } => Some(Dropped { occurrence, fence: outcome.fence, count }),
-        _ => None,
+}
+
+fn shrink(occurrence: usize, record: &mut Record) -> Option<Dropped> {
+    let outcome = record.outcome.as_ref()?;
+    let dropped = Dropped::of(occurrence, outcome);
+    let slots = record.slots.iter().map(|slot| PastSlot::of(slot, "").into_slot("")).collect();
+    *record = Record { slots, ..bare(record.fence, record.generation, outcome.fence, outcome.at, outcome.fingerprint) };
+    dropped
+}
+
+/// What is left of a completed occurrence beside its places.
+fn bare(fence: Fence, generation: u32, succeeded: Fence, at: u64, fingerprint: Fingerprint) -> Record {
+    Record {
+        fence,
+        generation,
+        outcome: Some(Outcome {
+            fence: succeeded,
+            fingerprint: FingerprintHead(fingerprint.head()).into_fingerprint(),
+            at: at / 1000 * 1000,
+            order: 0,
+            told_by: ToldBy::Attempt,
+            body: Body::Dropped,
+        }),
+        ..Record::default()
+    }
+}
+
+/// A shrunk occurrence as it is stored.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) fence: Fence,
+    pub(super) outcome: Fence,
+    pub(super) generation: u32,
+    pub(super) second: u64,
+    pub(super) fingerprint: FingerprintHead,
+    pub(super) slots: Vec<PastSlot>,
+}
+
+/// A place of a shrunk occurrence.
+#[derive(Debug)]
+pub(super) struct PastSlot {
+    /// `None` if it is the run that the record is about.
+    pub(super) run: Option<String>,
+    pub(super) turn: Turn,
+    pub(super) nth: u32,
+    pub(super) epoch: u32,
+    pub(super) delivered: bool,
+}
+
+/// The first bytes of a fingerprint.
+#[derive(Debug)]
+pub(super) struct FingerprintHead(pub(super) [u8; 8]);
+
+impl FingerprintHead {
+    fn into_fingerprint(self) -> Fingerprint {
+        let mut whole = [0; 32];
+        whole[..8].copy_from_slice(&self.0);
+        Fingerprint::from_bytes(whole)
+    }
+}
+
+impl Past {
+    /// The short form of a record that has nothing which the short form hasn't.
+    pub(super) fn of(record: &Record, run: &str) -> Option<Self> {
+        let outcome = record.outcome.as_ref().filter(|outcome| outcome.body == Body::Dropped)?;
+        let past = || Self {
+            fence: record.fence,
+            outcome: outcome.fence,
+            generation: record.generation,
+            second: outcome.at / 1000,
+            fingerprint: FingerprintHead(outcome.fingerprint.head()),
+            slots: record.slots.iter().map(|slot| PastSlot::of(slot, run)).collect(),
+        };
+        (past().into_record(run) == *record).then(past)
+    }
+
+    pub(super) fn into_record(self, run: &str) -> Record {
+        let at = self.second.saturating_mul(1000);
+        let fingerprint = self.fingerprint.into_fingerprint();
+        Record {
+            slots: self.slots.into_iter().map(|slot| slot.into_slot(run)).collect(),
+            ..bare(self.fence, self.generation, self.outcome, at, fingerprint)
+        }
+    }
+}
+
+impl PastSlot {
+    fn of(slot: &Slot, run: &str) -> Self {
+        let Slot { turn, nth, epoch, delivered, .. } = *slot;
+        Self { run: (slot.run != run).then(|| slot.run.clone()), turn, nth, epoch, delivered }
+    }
+
+    fn into_slot(self, run: &str) -> Slot {
+        let Self { run: other, turn, nth, epoch, delivered } = self;
+        Slot {
+            run: other.unwrap_or_else(|| run.to_owned()),
+            turn,
+            nth,
+            id: String::new(),
+            epoch,
+            fingerprint: Fingerprint::default(),
+            given: None,
+            delivered,
+        }
     }
 }

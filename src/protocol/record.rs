@@ -381,6 +381,16 @@ impl Claim {
 }
 
 impl Record {
+    /// Whether this record is about arguments with this fingerprint: those of its outcome, or of its newest attempt. Of
+    /// an outcome that is forgotten only the first 64 bits of the fingerprint are kept.
+    pub fn is_about(&self, fingerprint: Fingerprint) -> bool {
+        match &self.outcome {
+            Some(Outcome { body: Body::Dropped, fingerprint: kept, .. }) => kept.head() == fingerprint.head(),
+            Some(outcome) => outcome.fingerprint == fingerprint,
+            None => self.fingerprint == fingerprint,
+        }
+    }
+
     /// Whether an attempt's end isn't known, the running one's included.
     pub fn is_tainted(&self) -> bool {
         self.claim.is_some() || !self.open.is_empty()

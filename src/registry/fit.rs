@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::canonical::{Identifies, Shape, hidden};
 use crate::guard::MOST_TIMES;
 use crate::key::{BaseKey, Digest, digest};
-use crate::policy::{Approval, Effect, InDoubt, KeyWindow, LookAlike, Policy, Repeat};
+use crate::policy::{Approval, Effect, InDoubt, KeyWindow, LookAlike, Policy, Repeat, Scope};
 use crate::tool::AnyTool;
 
 /// Takes the argument that the guard fills in out of the tool's schema.
@@ -45,6 +45,12 @@ pub(super) fn objection(tool: &AnyTool, shape: &Shape) -> Option<String> {
             form.length(),
             if provider.name.is_empty() { "its provider" } else { provider.name }
         ));
+    }
+    if policy.advanced.retention.is_some() && policy.scope == Scope::Run {
+        return Some("its records go with their run: Advanced::retention is for Scope::Global".into());
+    }
+    if policy.advanced.time_to_live.is_some() && policy.effect() != Effect::ReadOnly {
+        return Some("it isn't read-only: only what changes nothing may be answered from memory for a time".into());
     }
     if policy.advanced.context.iter().any(String::is_empty) {
         return Some("a context value has no name".into());

@@ -151,9 +151,44 @@ fn record() -> impl Strategy<Value = Record> {
     })
 }
 
+/// An occurrence of which only the short form is left.
+fn past() -> impl Strategy<Value = Record> {
+    let slot = (text(), any::<u32>(), any::<u32>(), any::<u32>(), any::<bool>());
+    let slot = slot.prop_map(|(run, turn, nth, epoch, delivered)| Slot {
+        run,
+        turn,
+        nth,
+        id: String::new(),
+        epoch,
+        fingerprint: Fingerprint::default(),
+        given: None,
+        delivered,
+    });
+    let numbers = (fence(), fence(), any::<u32>(), 0..u64::MAX / 1000, any::<[u8; 8]>());
+    (numbers, prop::collection::vec(slot, 0..3)).prop_map(|((fence, succeeded, generation, second, head), slots)| {
+        let mut fingerprint = [0; 32];
+        fingerprint[..8].copy_from_slice(&head);
+        Record {
+            fence,
+            generation,
+            outcome: Some(Outcome {
+                fence: succeeded,
+                fingerprint: Fingerprint::from_bytes(fingerprint),
+                at: second * 1000,
+                order: 0,
+                told_by: ToldBy::Attempt,
+                body: Body::Dropped,
+            }),
+            slots,
+            ..Record::default()
+        }
+    })
+}
+
 fn base() -> impl Strategy<Value = Base> {
     let about = (text(), text()).prop_map(|(tool, run)| About { tool, run });
-    let fields = (about, prop::collection::vec(record(), 0..3), prop::collection::vec(approval(), 0..3));
+    let occurrence = prop_oneof![record(), past()];
+    let fields = (about, prop::collection::vec(occurrence, 0..4), prop::collection::vec(approval(), 0..3));
     fields.prop_map(|(about, occurrences, approvals)| Base { about, occurrences, approvals })
 }
 
@@ -235,9 +270,16 @@ fn full() -> Base {
         ],
         ..Record::default()
     };
+    let mut forgotten = Base {
+        about: About { run: "run-1".into(), ..About::default() },
+        occurrences: vec![done.clone(), done.clone()],
+        approvals: Vec::new(),
+    };
+    forgotten.occurrences[0].slots.last_mut().unwrap().run = "run-2".into();
+    let _ = toolonce::protocol::growth::bound(&mut forgotten, 1, 256);
     Base {
         about: About { tool: "charge_card".into(), run: "run-1".into() },
-        occurrences: vec![doubtful, done],
+        occurrences: vec![forgotten.occurrences.remove(0), doubtful, done],
         approvals: vec![
             Approval {
                 asker: Asker { run: "run-1".into(), fingerprint: Fingerprint::from_bytes(digest(3).0) },
@@ -271,6 +313,14 @@ fn old_bytes_are_still_read() {
 fn the_format_is_still_written_the_same() {
     assert_eq!(encode(&full()), VERSION_1, "a change of the format needs a new version");
     assert_eq!(encode(&Base::default()), VERSION_1_EMPTY);
+}
+
+#[test]
+fn what_is_left_of_an_old_occurrence_takes_a_few_bytes() {
+    let mut base = full();
+    let before = encode(&base).len();
+    base.occurrences.remove(0);
+    assert!(before - encode(&base).len() < 60, "three places of two runs");
 }
 
 #[test]

@@ -1,8 +1,14 @@
 //! What a record forgets so that it stays small, and what it must not forget.
 
+use serde_json::json;
 use toolonce::key::{Digest, Fingerprint};
+use toolonce::protocol::bytes::{decode, encode};
 use toolonce::protocol::growth::{Dropped, KEPT_OUTCOMES, KEPT_SLOTS, bound};
 use toolonce::protocol::record::{Base, Body, Fence, Given, Open, Outcome, Record, Slot, ToldBy};
+use toolonce::store::MAX_VALUE;
+use toolonce::{ReplyKind, Run, Seen};
+
+use crate::bench::{Shop, call, shop};
 
 fn done(fence: u64, body: Body) -> Record {
     Record {
@@ -31,6 +37,13 @@ fn slot(turn: u32) -> Slot {
         given: Some(Given::Outcome { mark: None, stop: false }),
         delivered: true,
     }
+}
+
+/// An outcome that nobody took.
+fn undelivered(body: Body) -> Record {
+    let mut record = done(1, body);
+    record.slots[0].delivered = false;
+    record
 }
 
 fn inline() -> Body {
@@ -69,6 +82,43 @@ fn an_old_occurrence_keeps_its_places_and_stays_done() {
 }
 
 #[test]
+fn an_outcome_that_nobody_took_is_never_dropped() {
+    let mut base = base(vec![undelivered(inline()), done(1, inline()), undelivered(pieces()), done(1, inline())]);
+    assert_eq!(bound(&mut base, 1, 1), []);
+    let dropped: Vec<_> = base.occurrences.iter().map(is_dropped).collect();
+    assert_eq!(dropped, [false, true, false, false]);
+}
+
+#[test]
+fn an_old_occurrence_is_about_the_same_arguments_as_before() {
+    let fingerprint = |byte: u8| Fingerprint::from_bytes([byte; 32]);
+    let mut old = done(3, inline());
+    old.outcome.as_mut().unwrap().fingerprint = fingerprint(7);
+    let mut base = base(vec![old, done(1, inline())]);
+    bound(&mut base, 1, KEPT_SLOTS);
+    let old = &base.occurrences[0];
+    assert!(old.is_about(fingerprint(7)) && !old.is_about(fingerprint(8)));
+    assert_eq!(old.fence, Fence(3), "fences only grow");
+}
+
+#[test]
+fn two_thousand_old_occurrences_fit_into_one_value() {
+    let id = "0123456789abcdef".repeat(4);
+    let old = |n: u32| {
+        let mut record = done(1, inline());
+        record.slots = vec![Slot { run: id.clone(), id: format!("call_{n}"), ..slot(n) }];
+        record.outcome.as_mut().unwrap().at = 1_700_000_000_000 + u64::from(n) * 61_234;
+        record
+    };
+    let mut base = base((0..2200).map(old).collect());
+    base.about.run.clone_from(&id);
+    bound(&mut base, 1, KEPT_SLOTS);
+    let bytes = encode(&base);
+    assert!(bytes.len() <= MAX_VALUE - 8 * 1024, "{} bytes", bytes.len());
+    assert_eq!(decode(&bytes), Ok(base));
+}
+
+#[test]
 fn dropped_pieces_are_named_once() {
     let mut base = base(vec![done(7, pieces()), done(1, inline())]);
     let expected = Dropped { occurrence: 0, fence: Fence(7), count: 3 };
@@ -89,6 +139,16 @@ fn what_is_open_is_never_dropped() {
 }
 
 #[test]
+fn the_only_sign_of_a_delivery_is_kept() {
+    let mut record = done(1, inline());
+    record.slots = (0..5).map(|turn| Slot { delivered: turn == 1, ..slot(turn) }).collect();
+    let mut base = base(vec![record]);
+    bound(&mut base, 1, 2);
+    let turns: Vec<_> = base.occurrences[0].slots.iter().map(|slot| slot.turn).collect();
+    assert_eq!(turns, [1, 4]);
+}
+
+#[test]
 fn the_newest_slots_are_kept() {
     let mut record = done(1, inline());
     record.slots = (0..5).map(slot).collect();
@@ -96,4 +156,42 @@ fn the_newest_slots_are_kept() {
     bound(&mut base, 1, 3);
     let turns: Vec<_> = base.occurrences[0].slots.iter().map(|slot| slot.turn).collect();
     assert_eq!(turns, [2, 3, 4]);
+}
+
+/// One equal call in each of `turns`, each of them a wish of its own.
+async fn wish(shop: &Shop, run: &Run, turns: std::ops::Range<u32>) {
+    for turn in turns {
+        let reply = shop.tools.call(run, call("each", &json!({"n": 1})).turn(turn)).await;
+        assert_eq!(reply.kind(), ReplyKind::Executed, "turn {turn}: {reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn hundreds_of_equal_calls_in_one_run_go_on_and_old_ones_say_that_their_result_is_gone() {
+    let shop = shop().await;
+    let run = shop.run("r").await;
+    wish(&shop, &run, 0..500).await;
+    assert_eq!(shop.ledger.count("each"), 500);
+    let again = async |turn| shop.tools.call(&run, call("each", &json!({"n": 1})).turn(turn).id("again")).await;
+    let old = again(0).await;
+    assert!(old.message().contains("no longer kept"), "{old:?}");
+    assert!(!old.outcome().unwrap().is_kept());
+    assert_eq!(again(499).await.outcome().unwrap().text(), r#""done""#);
+    // The whole turn, delivered again: its place is known, so it isn't even marked.
+    let turn = &shop.tools.answer(&run, 3, &[call("each", &json!({"n": 1}))]).await[0];
+    assert_eq!((turn.kind(), turn.is_marked()), (ReplyKind::Replayed, false));
+    assert!(turn.message().contains("no longer kept"), "{turn:?}");
+    assert_eq!(shop.ledger.count("each"), 500);
+}
+
+#[tokio::test]
+async fn numbers_of_occurrences_and_so_downstream_keys_stay() {
+    let shop = shop().await;
+    let run = shop.run("r").await;
+    let first = shop.tools.call(&run, call("each", &json!({"n": 1})).turn(0)).await;
+    wish(&shop, &run, 1..80).await;
+    let run = Run::resume(&shop.guard, "r", Seen::Through(79)).await.unwrap();
+    let again = shop.tools.call(&run, call("each", &json!({"n": 1})).turn(0)).await;
+    assert_eq!(again.downstream_key(), first.downstream_key());
+    assert_eq!(shop.ledger.count("each"), 80);
 }

@@ -35,8 +35,8 @@ async fn a_completion_by_a_persons_word_reopens_at_once() {
     assert_eq!(tools.call(&run, call("book", 3)).await.kind(), ReplyKind::Replayed);
 }
 
-/// A caller left while a read ran, and its host delivered the turn again: the second read was answered, the first was
-/// kept, and a third delivery got another answer than the second.
+/// A caller left while a read ran, something was written, and its host delivered the turn again: the second read was
+/// answered, the first was kept, and a third delivery got another answer than the second.
 #[tokio::test]
 async fn one_place_has_one_answer_however_many_reads_ran_for_it() {
     let guard = Guard::builder(MemoryStore::new(), "n").build().await.unwrap();
@@ -53,6 +53,7 @@ async fn one_place_has_one_answer_however_many_reads_ran_for_it() {
     };
     let mut tools = Registry::new(&guard);
     tools.add(value_tool("look", "", any(), Policy::read_only(), look)).unwrap();
+    tools.add(value_tool("note", "", any(), Policy::write(), async |_, _| Ok(json!("noted")))).unwrap();
     let run = Run::start(&guard, "r").await.unwrap();
     let calls = [Call::new("look", r#"{"order": 7}"#).id("a")];
 
@@ -62,6 +63,8 @@ async fn one_place_has_one_answer_however_many_reads_ran_for_it() {
     });
     begun.acquire().await.unwrap().forget();
     first.abort();
+    // Else the second delivery would share the read of the first.
+    assert_eq!(tools.call(&run, Call::new("note", r#"{"text": "x"}"#)).await.kind(), ReplyKind::Executed);
     let second = tokio::spawn({
         let (tools, run, calls) = (tools.clone(), run.clone(), calls.clone());
         async move { tools.answer(&run, 0, &calls).await }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use toolonce::store::Store;
 use toolonce::testing::{FaultyStore, ManualClock};
-use toolonce::{Clock, Registry, Reply, Run};
+use toolonce::{Clock, GcOptions, Registry, Reply, Run};
 
 use super::Job;
 use super::judge;
@@ -53,6 +53,8 @@ pub(super) struct Case<'a> {
     pub(super) syncs_applied: bool,
     pub(super) first: Process,
     pub(super) second: Option<Process>,
+    /// Forks, by the first turn that isn't copied.
+    pub(super) forks: BTreeMap<RunName, u32>,
     pub(super) calls: Vec<Delivery<'a>>,
     pub(super) answers: Answers,
     /// The answers, when all have come: for the judge.
@@ -108,6 +110,7 @@ impl<'a> Case<'a> {
             syncs_applied,
             first,
             second: None,
+            forks: BTreeMap::new(),
             calls: Vec::new(),
             answers: Answers::default(),
             judged: BTreeMap::new(),
@@ -191,7 +194,16 @@ impl<'a> Case<'a> {
                 let deployed = self.deploy(deploy);
                 as_expected(deployed, deploy.expect)
             }
-            Step::Fork(_) | Step::Gc(_) => bail!("not built yet"),
+            Step::Fork(fork) => {
+                self.settle().await;
+                let forked = self.fork(fork).await;
+                as_expected(forked, fork.expect)
+            }
+            Step::Gc(bare) => {
+                self.settle().await;
+                let collected = self.first.guard.gc(GcOptions::new()).await;
+                as_expected(collected.map(drop).map_err(Into::into), bare.expect)
+            }
             Step::Backup(bare) => {
                 self.settle().await;
                 as_expected(self.ground.back_up().await, bare.expect)

@@ -41,7 +41,10 @@ impl Case<'_> {
             let seen = match restart.seen {
                 Some(file::Seen::Through(turn)) => Seen::Through(turn),
                 Some(file::Seen::Nothing) => Seen::Nothing,
-                None => answered.get(&run).map_or(Seen::Nothing, |turn| Seen::Through(*turn)),
+                None => {
+                    let copied = self.forks.get(&run).and_then(|before| before.checked_sub(1));
+                    answered.get(&run).copied().max(copied).map_or(Seen::Nothing, Seen::Through)
+                }
             };
             self.first.resume(&run, seen).await;
         }
@@ -177,6 +180,16 @@ impl Case<'_> {
             Some(Got::Reply(reply)) => Some(read(reply)),
             _ => None,
         }
+    }
+
+    /// A run that begins where another one stood.
+    pub(super) async fn fork(&mut self, fork: &file::Fork) -> anyhow::Result<()> {
+        let parent = self.first.run(&run_name(None, fork.run.as_deref())).await?;
+        let name = run_name(None, Some(&fork.as_run));
+        let run = parent.fork(&name.1, fork.before_turn).await?;
+        self.forks.insert(name.clone(), fork.before_turn);
+        self.first.adopt(name, run);
+        Ok(())
     }
 
     /// A memoised step of a run.

@@ -48,10 +48,7 @@ impl<'a> Job<'a> {
 
     /// Runs it; gives back a line for each thing that was not as expected.
     pub fn run(self) -> Vec<String> {
-        let mut found = match not_built(self.case) {
-            Some(what) => vec![format!("not built yet: {what}")],
-            None => self.run_built(),
-        };
+        let mut found = self.run_in_time();
         for line in &mut found {
             *line = format!("{} [{}]: {line}", self.case.id, self.store.name());
         }
@@ -59,7 +56,7 @@ impl<'a> Job<'a> {
     }
 
     /// In a thread of its own: one that spins can't be stopped, only left behind.
-    fn run_built(self) -> Vec<String> {
+    fn run_in_time(self) -> Vec<String> {
         let (case, store) = (self.case.clone(), self.store);
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || tell.send(Job { case: &case, store }.run_ways()));
@@ -104,20 +101,4 @@ pub fn run_all(jobs: &[Job<'_>]) -> Vec<Vec<String>> {
         }
     });
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the case needs and the library doesn't have.
-fn not_built(case: &Scenario) -> Option<String> {
-    for (name, tool) in &case.tools {
-        let missing = [(tool.retention_ms.is_some(), "retention_ms")];
-        if let Some((_, what)) = missing.into_iter().find(|(missing, _)| *missing) {
-            return Some(format!("`{what}` of tool `{name}`"));
-        }
-    }
-    let missing = |step: &Step| match step {
-        Step::Fork(_) => Some("fork"),
-        Step::Gc(_) => Some("gc"),
-        _ => None,
-    };
-    case.steps.iter().find_map(missing).map(|op| format!("`{op}`"))
 }

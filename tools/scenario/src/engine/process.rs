@@ -12,7 +12,7 @@ use toolonce::{Error, ErrorKind, Guard, Registry, Run, Secret, Seen};
 use super::ledger::Ledger;
 use super::store::Door;
 use super::tools::{World, tool};
-use crate::file::{Config, Tool};
+use crate::file::{Config, Scope, Tool};
 
 /// What a kill ends, reachable from inside a tool's body.
 #[derive(Debug, Default)]
@@ -75,6 +75,11 @@ impl Process {
             .attempt_deadline(millis(common.config.deadline_ms))
             .lease(millis(common.config.lease_ms))
             .replay_stop(common.config.replay_stop);
+        // Records of a run go with their run: the longest that a tool of the case asks for counts.
+        let of_run = common.tools.values().filter(|tool| tool.scope != Some(Scope::Global));
+        if let Some(ms) = of_run.filter_map(|tool| tool.retention_ms).max() {
+            builder = builder.retention(millis(ms));
+        }
         if let Some(secret) = &common.config.secret {
             builder = builder.secret(Secret::new(secret));
         }
@@ -115,6 +120,11 @@ impl Process {
         self.resumable.remove(name);
         self.runs.insert(name.clone(), run.clone());
         Ok(run)
+    }
+
+    /// Takes a run that was made here.
+    pub(super) fn adopt(&mut self, name: RunName, run: Run) {
+        self.runs.insert(name, run);
     }
 
     /// Goes on with a run of a process that ended; when it is next used, if the store doesn't work now.

@@ -75,7 +75,7 @@ fn steps_that_fail_name_their_number() {
         ),
         (format!(r#"{crash},{{"op":"restart"}}"#), "step 2: B: expected the process to die, came an answer"),
         (r#"{"op":"step","name":"s","value":1,"expect":{"value":2}}"#.to_owned(), "step 2: the step s: expected"),
-        (r#"{"op":"gc"}"#.to_owned(), "not built yet: `gc`"),
+        (r#"{"op":"fork","as_run":"r1","before_turn":1}"#.to_owned(), "step 2: run \"r1\" exists"),
     ] {
         let found = found(&format!("{a},{step}"), "");
         assert!(found.starts_with(&format!("x [memory]: {says}")), "{found}");

@@ -105,6 +105,9 @@ fn policy(tool: &file::Tool) -> Policy {
                 file::LookAlike::Off => LookAlike::Off,
             });
         }
+        if let (Some(ms), Some(file::Scope::Global)) = (tool.retention_ms, tool.scope) {
+            advanced = advanced.retention(Duration::from_millis(ms));
+        }
         if let Some(ms) = tool.settle_ms {
             advanced = advanced.settle_delay(Duration::from_millis(ms));
         }
