@@ -311,7 +311,9 @@ impl<'a> Sweep<'a> {
     async fn remove(&self, key: &BaseKey, index: Key, goes: impl Fn(&Base) -> bool) -> Result<bool, Error> {
         loop {
             let Some(stored) = self.stored(key).await? else {
-                self.delete(vec![index]).await?;
+                let checks = vec![(self.prefix.base(key), None)];
+                let batch = Batch { checks, deletes: vec![index], ..Batch::default() };
+                self.inner.records.store().commit(batch, Durability::Ordered).await?;
                 return Ok(false);
             };
             let base = read(&stored)?;

@@ -23,6 +23,9 @@ const ROOM: usize = MAX_VALUE - 64;
 /// Results up to this length live in the record, as long as it has few of them.
 const INLINE: usize = 4096;
 
+/// What is left of texts in a record that would be too long otherwise, in bytes.
+const CUT_TEXT: usize = 64;
+
 /// A base record as this process knows it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Known {
@@ -269,8 +272,12 @@ impl Records {
                 batch.deletes.extend(pieces_of(prefix, key, dropped));
             }
             let value = bytes::encode(base);
-            if value.len() <= ROOM || outcomes == 1 && slots == 1 {
+            if value.len() <= ROOM {
                 return value;
+            }
+            if outcomes == 1 && slots == 1 {
+                growth::cut_texts(base, CUT_TEXT);
+                return bytes::encode(base);
             }
             (outcomes, slots) = ((outcomes / 2).max(1), (slots / 2).max(1));
         }
@@ -282,10 +289,12 @@ impl Records {
         if weight(base) < ROOM / 4 {
             return true; // not worth measuring
         }
-        let open = base.occurrences.iter().filter(|record| record.is_tainted()).count();
+        let open = base.occurrences.iter().enumerate().filter(|(_, record)| record.is_tainted());
+        let ends: usize = open.map(|(n, _)| inline(n).max(CUT_TEXT) + 128).sum();
         let mut least = base.clone();
         growth::bound(&mut least, 1, 1);
-        bytes::encode(&least).len() + INLINE + 2048 + 128 * open <= ROOM
+        growth::cut_texts(&mut least, CUT_TEXT);
+        bytes::encode(&least).len() + ends + 2048 <= ROOM
     }
 
     /// Where the bytes of a result go: into the record, into pieces, or nowhere if there are too many.
@@ -302,8 +311,7 @@ impl Records {
         if bytes.len() > limit {
             return Body::NotKept { length, digest, head: head(text).into() };
         }
-        // Later results of one record get less room in it, so that many of them still fit into one value.
-        if bytes.len() <= (INLINE / (unit.0 + 1)).max(256) {
+        if bytes.len() <= inline(unit.0) {
             return Body::Inline(bytes.to_vec());
         }
         let packed = lz4_flex::compress(bytes);
@@ -341,6 +349,12 @@ pub(crate) fn unpack(packed: &[u8], length: u64, expected: Digest) -> Option<Str
     let whole = lz4_flex::decompress(packed, length).ok()?;
     let intact = whole.len() == length && digest("toolonce result", &whole) == expected;
     if intact { String::from_utf8(whole).ok() } else { None }
+}
+
+/// Up to which length the result of an occurrence lives in the record: later ones get less room in it, so that many
+/// executions at a time still fit into one value.
+fn inline(occurrence: usize) -> usize {
+    (INLINE / (occurrence + 1)).max(128)
 }
 
 /// The first bytes of a text that is too long to keep.

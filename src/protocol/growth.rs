@@ -5,7 +5,7 @@
 //! its place and with its number, and answers "the result is no longer kept". What is open, and an outcome that nobody
 //! took yet, is never touched.
 
-use super::record::{Base, Body, Fence, Outcome, Record, Slot, ToldBy, Turn};
+use super::record::{Base, Body, Fence, Given, Outcome, Record, Slot, ToldBy, Turn};
 use crate::key::Fingerprint;
 
 /// Of settled occurrences the newest this many keep their outcome and slots.
@@ -35,6 +35,29 @@ fn drop_slots(record: &mut Record, most: usize) {
         let only = record.slots[0].delivered && !record.slots[1..].iter().any(|slot| slot.delivered);
         record.slots.remove(usize::from(only));
     }
+}
+
+/// Cuts what tools said of failures, and the heads of results that weren't kept, to `most` bytes: the last resort before
+/// the end of an attempt can't be recorded.
+pub fn cut_texts(base: &mut Base, most: usize) {
+    for record in &mut base.occurrences {
+        if let Some(last) = &mut record.last {
+            cut(&mut last.failure.message, most);
+        }
+        if let Some(Outcome { body: Body::NotKept { head, .. }, .. }) = &mut record.outcome {
+            head.truncate(most);
+        }
+        for slot in &mut record.slots {
+            if let Some(Given::Failure(failure)) = &mut slot.given {
+                cut(&mut failure.message, most);
+            }
+        }
+    }
+}
+
+fn cut(text: &mut String, most: usize) {
+    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    text.truncate(end);
 }
 
 /// Finds room for one more execution of a read: the next occurrence or, when there are `outcomes` of them, that of the

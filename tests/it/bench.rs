@@ -97,6 +97,10 @@ impl Shop {
             ledger.write("big");
             Ok(json!("é".repeat(usize::try_from(args["n"].as_u64().unwrap()).unwrap())))
         });
+        self.add("again", write().reopened_by(["big"]), |args, ledger| {
+            ledger.write(&format!("again {args}"));
+            Ok(json!("done"))
+        });
         let asks = Policy::write().in_doubt(InDoubt::Reconcile).advanced(|a| a.attempts(1));
         self.slow("slow", write());
         self.slow("slow_asks", asks);

@@ -30,7 +30,8 @@ pub(crate) async fn kinds(store: &dyn Store) -> String {
     page.items.iter().map(|(key, _)| char::from(key.as_bytes()[8])).collect()
 }
 
-/// A run that leaves a row of every kind: a record with a short and one with a long result, a read, a manifest, a step.
+/// A run that leaves a row of every kind: a record with a short and one with a long result (which reopens another tool),
+/// a read, a manifest, a step.
 pub(crate) async fn full_run(shop: &Shop, id: &str) -> Run {
     let run = shop.run(id).await;
     let _: u32 = run.step("model", "q", || async { Ok(7) }).await.unwrap();
@@ -47,7 +48,7 @@ async fn a_run_goes_with_all_it_has_and_leaves_a_tombstone() {
     let store = MemoryStore::new();
     let shop = Shop::open(store.clone()).await;
     let run = full_run(&shop, "r").await;
-    assert_eq!(kinds(&store).await, "bbbciiilmrs");
+    assert_eq!(kinds(&store).await, "bbbciiilmprsttxx");
     shop.pass(DAY * 29).await;
     assert_eq!(gc(&shop).await, GcReport::default());
     shop.pass(DAY).await;

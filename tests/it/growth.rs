@@ -1,12 +1,14 @@
 //! What a record forgets so that it stays small, and what it must not forget.
 
-use serde_json::json;
-use toolonce::key::{Digest, Fingerprint};
+use serde_json::{Value, json};
+use toolonce::key::{Digest, Fingerprint, digest};
 use toolonce::protocol::bytes::{decode, encode};
-use toolonce::protocol::growth::{Dropped, KEPT_OUTCOMES, KEPT_SLOTS, bound};
-use toolonce::protocol::record::{Base, Body, Fence, Given, Open, Outcome, Record, Slot, ToldBy};
+use toolonce::protocol::growth::{Dropped, KEPT_OUTCOMES, KEPT_SLOTS, bound, cut_texts};
+use toolonce::protocol::record::{
+    Base, Body, Failure, FailureClass, Fence, Given, Last, Open, Outcome, Record, Slot, ToldBy,
+};
 use toolonce::store::MAX_VALUE;
-use toolonce::{ReplyKind, Run, Seen};
+use toolonce::{Call, Policy, Repeat, ReplyKind, Run, Seen, ToolError, value_tool};
 
 use crate::bench::{Shop, call, shop};
 
@@ -139,6 +141,20 @@ fn what_is_open_is_never_dropped() {
 }
 
 #[test]
+fn texts_are_cut_between_characters() {
+    let failure = Failure { class: FailureClass::Permanent, message: "é".repeat(100) };
+    let mut failed = done(1, Body::NotKept { length: 9, digest: digest("d", b""), head: vec![b'x'; 1024] });
+    failed.last = Some(Last { fence: Fence(1), failure: failure.clone(), attempts: 1, not_before: 0 });
+    failed.slots[0].given = Some(Given::Failure(failure));
+    let mut base = base(vec![failed]);
+    cut_texts(&mut base, 65);
+    let record = &base.occurrences[0];
+    assert_eq!(record.last.as_ref().unwrap().failure.message, "é".repeat(32));
+    assert!(matches!(&record.slots[0].given, Some(Given::Failure(failure)) if failure.message.len() == 64));
+    assert!(matches!(&record.outcome.as_ref().unwrap().body, Body::NotKept { head, .. } if head.len() == 65));
+}
+
+#[test]
 fn the_only_sign_of_a_delivery_is_kept() {
     let mut record = done(1, inline());
     record.slots = (0..5).map(|turn| Slot { delivered: turn == 1, ..slot(turn) }).collect();
@@ -194,4 +210,36 @@ async fn numbers_of_occurrences_and_so_downstream_keys_stay() {
     let again = shop.tools.call(&run, call("each", &json!({"n": 1})).turn(0)).await;
     assert_eq!(again.downstream_key(), first.downstream_key());
     assert_eq!(shop.ledger.count("each"), 80);
+}
+
+/// Hundreds of equal calls in one message: what finds no room is refused before it runs, and what runs is recorded, whatever
+/// comes of it.
+#[tokio::test]
+async fn what_runs_at_one_time_finds_room_for_its_end() {
+    type Ends = fn() -> Result<Value, ToolError>;
+    let ways: [(&str, Ends); 4] = [
+        ("short", || Ok(json!("y".repeat(100)))),
+        ("pieces", || Ok(json!("y".repeat(5000)))),
+        ("too long", || Ok(json!("y".repeat(20_000)))),
+        ("failed", || Err(ToolError::permanent("é".repeat(500)))),
+    ];
+    for (name, ends) in ways {
+        let mut shop = shop().await;
+        let ledger = shop.ledger.clone();
+        let body = move |_: Value, _| {
+            ledger.write("ran");
+            std::future::ready(ends())
+        };
+        let policy = Policy::write().repeat(Repeat::Each).advanced(|a| a.attempts(1).max_result(10_000));
+        shop.tools.add(value_tool("many", "", json!({"type": "object"}), policy, body)).unwrap();
+        let run = shop.run("r").await;
+        let calls: Vec<Call> = (0..400).map(|_| call("many", &json!({"n": 1}))).collect();
+        let replies = shop.tools.answer(&run, 0, &calls).await;
+        let expected = if name == "failed" { ReplyKind::Failed } else { ReplyKind::Executed };
+        let ended = replies.iter().filter(|reply| reply.kind() == expected).count();
+        let refused = replies.iter().filter(|reply| reply.kind() == ReplyKind::Refused).count();
+        assert_eq!((ended + refused, shop.ledger.count("ran")), (400, ended), "{name}");
+        assert!(ended >= 100, "{name}: only {ended} found room");
+        assert!(shop.guard.inbox().await.unwrap().is_empty(), "{name}");
+    }
 }

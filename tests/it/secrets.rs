@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolonce::key::{Fingerprint, digest};
 use toolonce::store::{Batch, Durability, MemoryStore, Store, StoreErrorKind};
 use toolonce::{
-    Approval, ErrorKind, Guard, GuardBuilder, InDoubt, KeyWindow, Policy, Reconciled, Registry, Repeat, Reply,
+    Approval, Call, ErrorKind, Guard, GuardBuilder, InDoubt, KeyWindow, Policy, Reconciled, Registry, Repeat, Reply,
     ReplyKind, Resolution, Run, SealKeys, Secret, Seen, ToolError, value_tool,
 };
 
@@ -439,21 +439,23 @@ async fn two_processes_seal_with_different_keys_that_both_know() {
 async fn a_sealed_record_grows_until_it_is_full_and_no_further() {
     let (store, ledger) = (MemoryStore::new(), Ledger::new());
     let mut process = Process::open(&store, &ledger, |b| b.seal(SealKeys::new([1; 32]))).await;
-    let body = |_: Value, _| std::future::ready(Ok(json!("y".repeat(200))));
+    let effects = ledger.clone();
+    let body = move |args: Value, _| {
+        effects.write(&format!("each {args}"));
+        std::future::ready(Ok(json!("y".repeat(200))))
+    };
     let policy = Policy::write().repeat(Repeat::Each);
     process.tools.add(value_tool("each", "", json!({"type": "object"}), policy, body)).unwrap();
     let run = Run::start(&process.guard, "r").await.unwrap();
-    let mut full = None;
-    for turn in 0..600 {
-        let reply = process.call(&run, turn, "each", json!({"n": 1})).await;
-        if reply.kind() != ReplyKind::Executed {
-            full = Some(reply);
-            break;
-        }
-    }
-    let full = full.expect("it never gets full");
+    // All of one message: until they are handed over, none of the outcomes may shrink.
+    let calls: Vec<Call> = (0..600).map(|_| call("each", &json!({"n": 1}))).collect();
+    let replies = process.tools.answer(&run, 0, &calls).await;
+    let done = replies.iter().take_while(|reply| reply.kind() == ReplyKind::Executed).count();
+    assert!(done > 100, "{done}");
+    let full = replies.get(done).expect("it never gets full");
     assert_eq!(full.kind(), ReplyKind::Refused);
     assert!(full.message().contains("no room"), "{}", full.message());
+    assert_eq!(ledger.count("each"), done);
 }
 
 #[cfg(feature = "sled")]
