@@ -42,6 +42,8 @@ pub enum ErrorKind {
     StepInFlight,
     /// No open call has this reference.
     NoSuchCall,
+    /// Several calls have a reference that begins so; the text lists them.
+    Ambiguous,
     /// The call is still running.
     StillRunning,
     /// An effect that may be under way could still show; say it again later or with force.

@@ -90,7 +90,9 @@ pub use self::call::{Call, ToolCall, Turn};
 pub use self::clock::{Clock, Millis, SystemClock};
 pub use self::error::{Error, ErrorKind};
 pub use self::guard::{
-    ApprovalRequest, GcClock, GcOptions, GcReport, Guard, GuardBuilder, InDoubtCall, Resolution, Shutdown, StoreDown,
+    ApprovalRequest, CallDetail, CallStatus, CallSummary, CallsFrom, CallsPage, Execution, GcClock, GcOptions,
+    GcReport, Guard, GuardBuilder, InDoubtCall, OpenAttempt, Question, RecordedOutcome, Resolution, Shutdown,
+    StoreDown,
 };
 pub use self::key::Secret;
 pub use self::policy::{

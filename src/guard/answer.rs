@@ -9,10 +9,11 @@ use super::attempt::Ending;
 use super::path::{Drive, Step};
 use super::permission::Awaited;
 use super::records::Known;
+use super::rows::Prefix;
 use super::work::Work;
 use crate::Millis;
 use crate::error::Error;
-use crate::key::{DownstreamKey, digest};
+use crate::key::{BaseKey, DownstreamKey, digest};
 use crate::protocol::decide::{Mark, Place};
 use crate::protocol::record::{Base, Body, Failure, Given, Record};
 use crate::tell::{self, ReplyKind};
@@ -205,6 +206,16 @@ pub(super) fn differing(record: &Record, work: &Work) -> Vec<String> {
 impl Inner {
     /// The result of an occurrence as the model sees it.
     pub(crate) async fn result_text(&self, work: &Work, base: &Base, occurrence: usize) -> Result<ResultText, Error> {
+        self.stored_text((work.run.prefix, &work.key), base, occurrence).await
+    }
+
+    /// The same for a record whose tool needn't be known here.
+    pub(crate) async fn stored_text(
+        &self,
+        (prefix, key): (Prefix, &BaseKey),
+        base: &Base,
+        occurrence: usize,
+    ) -> Result<ResultText, Error> {
         let Some(outcome) = base.occurrences.get(occurrence).and_then(|record| record.outcome.as_ref()) else {
             return Ok(ResultText { text: tell::dropped(), kept: false, whole: None });
         };
@@ -212,7 +223,7 @@ impl Inner {
             Body::Inline(bytes) => ResultText::kept(String::from_utf8_lossy(bytes).into_owned()),
             body @ Body::Pieces { .. } => {
                 let unit = (occurrence, outcome.fence);
-                match self.records.pieces(work.run.prefix, &work.key, unit, body).await? {
+                match self.records.pieces(prefix, key, unit, body).await? {
                     Some(text) => ResultText::kept(text),
                     None => ResultText { text: tell::lost(), kept: false, whole: None },
                 }

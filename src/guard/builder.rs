@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::records::Records;
 use super::rows::Prefix;
-use super::secrets::Secrets;
+use super::secrets::{Secrets, Unwritten};
 use super::{Guard, Inner, Settings, StoreDown, beat, flight, here, lease, now, runs, sole, tasks, write_later};
 use crate::canonical::Limits;
 use crate::clock::{Clock, SystemClock};
@@ -40,6 +40,7 @@ pub struct GuardBuilder {
     settings: Settings,
     secret: Option<Secret>,
     older_secrets: Vec<Secret>,
+    unwritten: Unwritten,
     #[cfg(feature = "seal")]
     seal: Option<crate::seal::SealKeys>,
 }
@@ -73,6 +74,7 @@ impl GuardBuilder {
             },
             secret: None,
             older_secrets: Vec::new(),
+            unwritten: Unwritten::Begin,
             #[cfg(feature = "seal")]
             seal: None,
         }
@@ -177,6 +179,14 @@ impl GuardBuilder {
         self
     }
 
+    /// Begins no secret and no seal key that the namespace isn't written with already: for programs that look into the
+    /// store of another one, which would be locked out by it. Such a key is refused with [`ErrorKind::Secret`]. Default:
+    /// it is begun.
+    pub fn existing(mut self) -> Self {
+        self.unwritten = Unwritten::Refuse;
+        self
+    }
+
     /// Makes the guard. Its tasks run on the present tokio runtime.
     ///
     /// # Errors
@@ -194,7 +204,7 @@ impl GuardBuilder {
         }
         let (store, seals) = self.sealed();
         let list = self.secret.into_iter().chain(self.older_secrets).collect();
-        let secrets = Arc::new(Secrets::new(list, seals, !store.is_exclusive())?);
+        let secrets = Arc::new(Secrets::new(list, seals, !store.is_exclusive(), self.unwritten)?);
         let sole = sole::Sole::of(&*store)?;
         match secrets.admit(&*store, &self.namespace).await {
             // No call can be made before a run is begun, which asks again.
@@ -235,7 +245,7 @@ impl GuardBuilder {
         }
         let namespace: Arc<str> = self.namespace.into();
         let prefix = Prefix::new(&namespace);
-        Ok(Guard { inner, namespace, prefix })
+        Ok(Guard { inner, namespace, prefix, answerer: Arc::default() })
     }
 }
 

@@ -68,7 +68,7 @@ fn output(text: &str) -> String {
     if text.starts_with('"') { serde_json::from_str(text).unwrap_or_else(|_| text.to_owned()) } else { text.to_owned() }
 }
 
-fn outcome(text: &ResultText) -> Outcome {
+pub(super) fn outcome(text: &ResultText) -> Outcome {
     Outcome { text: text.whole.clone().unwrap_or_else(|| text.text.clone()), kept: text.kept }
 }
 

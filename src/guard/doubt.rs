@@ -15,7 +15,7 @@ use crate::Millis;
 use crate::error::{Error, ErrorKind};
 use crate::key::{BaseKey, digest};
 use crate::protocol::apply::{Answer, Event, apply, millis};
-use crate::protocol::record::{Base, Body, Fence, Record, ToldBy, View, view};
+use crate::protocol::record::{Base, Body, Fence, Record, Statement, ToldBy, View, view};
 use crate::store::{Durability, Purpose};
 use crate::tool::{LookUp, Produced, Reconciled};
 
@@ -66,8 +66,9 @@ impl Guard {
         Ok(calls)
     }
 
-    /// Settles a call in doubt. `reference` is that of a [`Reply`](crate::Reply) or an [`InDoubtCall`]; `reason` goes
-    /// to the log.
+    /// Settles a call in doubt. `reference` is that of a [`Reply`](crate::Reply) or an [`InDoubtCall`]; `reason`,
+    /// how they know, goes to the log and, its first 500 characters, into the record for whoever looks at the call later;
+    /// so does the name of the guard's [`answering_as`](Self::answering_as).
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchCall`] if no call in doubt has this reference, [`ErrorKind::StillRunning`] if it is being
@@ -83,9 +84,15 @@ impl Guard {
             let tool = known.base.about.tool.as_str();
             let answer = self.answer_of((&key, tool), (occurrence, record), &resolution, order, &mut along)?;
             let event = Event::Answered { fence: record.fence, answer, at: self.inner.now.get() };
-            let next = apply(&known.base, occurrence, &event).map_err(|refused| {
+            let mut next = apply(&known.base, occurrence, &event).map_err(|refused| {
                 Error::new(ErrorKind::NoSuchCall, format!("{reference} can't be settled: {refused}"))
             })?;
+            next.occurrences[occurrence].statement = Some(Statement {
+                fence: record.fence,
+                happened: matches!(resolution, Resolution::Happened(_)),
+                why: bounded(reason),
+                signed: self.signature(),
+            });
             let put =
                 self.inner.records.put(self.prefix, &key, &known, next, along, Durability::Synced, Purpose::Complete);
             if let Put::Done { version } = put.await? {
@@ -203,7 +210,7 @@ impl Inner {
 
     /// Of two registries with a tool of this name the longer one counts; a tool that nobody registered here has the
     /// guard's.
-    fn settle_delay(&self, tool: &str) -> Duration {
+    pub(super) fn settle_delay(&self, tool: &str) -> Duration {
         let delays = self.settle_delays.lock().unwrap_or_else(PoisonError::into_inner);
         delays.get(tool).copied().unwrap_or(self.settings.settle_delay)
     }

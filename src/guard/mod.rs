@@ -18,6 +18,7 @@ mod here;
 mod ladder;
 mod lease;
 pub(crate) mod long;
+mod look;
 mod look_alike;
 mod manifest;
 mod now;
@@ -53,6 +54,9 @@ pub use self::doubt::{InDoubtCall, Resolution};
 pub use self::down::StoreDown;
 pub(crate) use self::fork::Parent;
 pub use self::gc::{GcClock, GcOptions, GcReport};
+pub use self::look::{
+    CallDetail, CallStatus, CallSummary, CallsFrom, CallsPage, Execution, OpenAttempt, Question, RecordedOutcome,
+};
 pub(crate) use self::manifest::Plan;
 use self::path::{Beside, Drive};
 pub use self::permission::ApprovalRequest;
@@ -168,6 +172,8 @@ pub struct Guard {
     pub(crate) inner: Arc<Inner>,
     pub(crate) namespace: Arc<str>,
     pub(crate) prefix: Prefix,
+    /// Whose answers it takes down.
+    answerer: Arc<str>,
 }
 
 impl fmt::Debug for Guard {
@@ -209,7 +215,7 @@ impl Guard {
             return Err(Error::new(ErrorKind::Invalid, "the namespace is empty: give the calls a name"));
         }
         let prefix = Prefix::new(&namespace);
-        Ok(Self { inner: Arc::clone(&self.inner), namespace: namespace.into(), prefix })
+        Ok(Self { namespace: namespace.into(), prefix, ..self.clone() })
     }
 
     /// How often a `Write` was found to have been executed twice: a process that was stopped for longer than anybody

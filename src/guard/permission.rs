@@ -10,10 +10,13 @@ use super::{Guard, Inner};
 use crate::Millis;
 use crate::error::{Error, ErrorKind};
 use crate::key::BaseKey;
-use crate::protocol::apply::{Event, apply};
-use crate::protocol::approval::{ask, is_expired};
-use crate::protocol::record::{Approval, ApprovalState, Asker, Reason};
+use crate::protocol::apply::{Event, Refused, apply};
+use crate::protocol::approval::{ask, is_expired, sign};
+use crate::protocol::record::{Approval, ApprovalState, Asker, Base, Reason, Signature};
 use crate::store::{Durability, Purpose};
+
+/// So many characters of a person's name are kept.
+const NAME: usize = 100;
 
 /// A call that waits for a human's permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,20 +53,25 @@ impl Guard {
         for (key, known) in self.inner.open_records(self.prefix).await? {
             for approval in known.base.approvals.iter().filter(|approval| approval.state == ApprovalState::Pending) {
                 if is_expired(approval, now) {
-                    self.settle(&key, &known, Event::Expire(approval.asker.clone())).await?;
+                    let event = Event::Expire(approval.asker.clone());
+                    self.settle(&key, &known, |base| apply(base, 0, &event)).await?;
                     continue;
                 }
-                requests.push(ApprovalRequest {
-                    reference: reference(&key, &approval.asker),
-                    tool: known.base.about.tool.clone(),
-                    run: approval.asker.run.clone(),
-                    reason: approval.reason.clone(),
-                    asked_at: approval.asked_at,
-                    arguments: approval.arguments.clone(),
-                });
+                requests.push(request(&key, &known.base.about.tool, approval));
             }
         }
         Ok(requests)
+    }
+
+    /// This guard, with the name of the person whose answers it takes down from now on: what [`resolve`](Self::resolve),
+    /// [`approve`](Self::approve) and [`deny`](Self::deny) are told is kept as theirs. Default: no name. For people who
+    /// look at the call later; nobody is identified by it, and the model isn't told. The first 100 characters are kept.
+    pub fn answering_as(&self, who: &str) -> Self {
+        Self { answerer: who.chars().take(NAME).collect::<String>().into(), ..self.clone() }
+    }
+
+    pub(super) fn signature(&self) -> Signature {
+        Signature { who: self.answerer.to_string(), at: self.inner.now.get() }
     }
 
     /// Permits one execution of the call that asked. A caller that waits goes on; otherwise the next equal call does.
@@ -91,15 +99,25 @@ impl Guard {
     async fn answer_question(&self, question: &str, event: impl Fn(Asker) -> Event) -> Result<(), Error> {
         loop {
             let (key, known, asker) = self.question(question).await?;
-            if self.settle(&key, &known, event(asker)).await? {
+            let answered = |base: &Base| {
+                let mut next = apply(base, 0, &event(asker.clone()))?;
+                sign(&mut next, &asker, self.signature());
+                Ok(next)
+            };
+            if self.settle(&key, &known, answered).await? {
                 return Ok(());
             }
         }
     }
 
     /// Whether the record was as `known` and has the answer now.
-    async fn settle(&self, key: &BaseKey, known: &Known, event: Event) -> Result<bool, Error> {
-        let Ok(next) = apply(&known.base, 0, &event) else { return Ok(false) };
+    async fn settle(
+        &self,
+        key: &BaseKey,
+        known: &Known,
+        answered: impl Fn(&Base) -> Result<Base, Refused>,
+    ) -> Result<bool, Error> {
+        let Ok(next) = answered(&known.base) else { return Ok(false) };
         let put =
             self.inner.records.put(self.prefix, key, known, next, Along::default(), Durability::Synced, Purpose::Other);
         Ok(matches!(put.await?, Put::Done { .. }))
@@ -109,16 +127,31 @@ impl Guard {
         let now = self.inner.now.get();
         for (key, known) in self.inner.open_records(self.prefix).await? {
             let mut pending = known.base.approvals.iter();
-            let asked = pending.find(|approval| {
-                let waits = approval.state == ApprovalState::Pending && !is_expired(approval, now);
-                waits && reference(&key, &approval.asker) == question
-            });
+            let asked =
+                pending.find(|approval| is_waiting(approval, now) && reference(&key, &approval.asker) == question);
             if let Some(asker) = asked.map(|approval| approval.asker.clone()) {
                 return Ok((key, known, asker));
             }
         }
         let message = format!("no call that waits for approval has the reference {question:?}: list those that do");
         Err(Error::new(ErrorKind::NoSuchCall, message))
+    }
+}
+
+/// Whether a human can still answer it.
+pub(super) fn is_waiting(approval: &Approval, now: Millis) -> bool {
+    approval.state == ApprovalState::Pending && !is_expired(approval, now)
+}
+
+/// A question as a human sees it.
+pub(super) fn request(key: &BaseKey, tool: &str, approval: &Approval) -> ApprovalRequest {
+    ApprovalRequest {
+        reference: reference(key, &approval.asker),
+        tool: tool.to_owned(),
+        run: approval.asker.run.clone(),
+        reason: approval.reason.clone(),
+        asked_at: approval.asked_at,
+        arguments: approval.arguments.clone(),
     }
 }
 
@@ -167,6 +200,7 @@ impl Inner {
             reason,
             arguments: super::attempt::shown_arguments(work),
             state: ApprovalState::Pending,
+            signed: None,
         };
         let mut next = ask(&known.base, question);
         work.name_record(&mut next);

@@ -7,7 +7,7 @@ use moka::ops::compute::Op;
 use moka::sync::Cache;
 
 use super::long::{self, PIECE};
-use super::rows::Prefix;
+use super::rows::{Kind, Prefix};
 use crate::error::unreadable;
 use crate::key::{BaseKey, Digest, DownstreamKey, digest};
 use crate::protocol::bytes;
@@ -74,6 +74,11 @@ impl Notes {
         self.pending.get(key)?.first().map(|p| p.seq)
     }
 
+    /// That of every record which has one.
+    fn all_oldest(&self) -> HashMap<BaseKey, u64> {
+        self.pending.iter().filter_map(|(key, pending)| Some((*key, pending.first()?.seq))).collect()
+    }
+
     /// `known` with the notes that it lacks.
     fn on(&self, key: &BaseKey, mut known: Known) -> Known {
         if let Some(pending) = self.pending.get(key) {
@@ -127,16 +132,45 @@ impl Records {
             let stored = self.store.get(&[prefix.base(key)]).await?.pop().flatten();
             let known = self.read(stored)?;
             self.keep(key, &known);
-            let notes = self.notes();
-            // A note that was written meanwhile has left, and the record may have been read before it came.
-            if oldest.is_none() || notes.oldest(key) == oldest {
-                return Ok(notes.on(key, known));
+            if let Some(known) = self.with_notes(key, known, oldest) {
+                return Ok(known);
             }
         }
     }
 
+    /// A record that was read when `oldest` was its oldest note, with what it lacks. `None` if a note was written
+    /// meanwhile: that one has left, and the record may have been read before it came.
+    fn with_notes(&self, key: &BaseKey, known: Known, oldest: Option<u64>) -> Option<Known> {
+        let notes = self.notes();
+        (oldest.is_none() || notes.oldest(key) == oldest).then(|| notes.on(key, known))
+    }
+
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// At most `limit` records of the namespace as the store has them, from `from` on, and where the next page starts.
+    /// Leaves the memory tier alone: who looks at everything needs nothing of it soon.
+    pub(crate) async fn page(
+        &self,
+        prefix: Prefix,
+        from: Option<Key>,
+        limit: usize,
+    ) -> Result<(Vec<(BaseKey, Known)>, Option<Key>), StoreError> {
+        let oldest = self.notes().all_oldest();
+        let page = self.store.scan(&prefix.all_of(Kind::Records), from, limit).await?;
+        let mut records = Vec::with_capacity(page.items.len());
+        for (place, stored) in page.items {
+            if let Some(key) = Prefix::key_in(&place) {
+                let known = self.read(Some(stored))?;
+                let known = match self.with_notes(&key, known, oldest.get(&key).copied()) {
+                    Some(known) => known,
+                    None => self.load_fresh(prefix, &key).await?,
+                };
+                records.push((key, known));
+            }
+        }
+        Ok((records, page.next))
     }
 
     fn read(&self, stored: Option<crate::store::Versioned>) -> Result<Known, StoreError> {

@@ -100,7 +100,7 @@ impl Prefix {
         self.key(Kind::Globals as u8, &[key.as_bytes()])
     }
 
-    /// The base key that a key of an index ends with.
+    /// The base key that the key of a record or of an index ends with.
     pub(crate) fn key_in(index: &Key) -> Option<BaseKey> {
         index.as_bytes().last_chunk().copied().map(BaseKey::from_bytes)
     }

@@ -46,6 +46,15 @@ impl Keying<'_> {
     }
 }
 
+/// What a guard does with a secret or a seal key that its namespace wasn't written with so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unwritten {
+    /// Writes it down: from then on it is needed.
+    Begin,
+    /// Refuses it.
+    Refuse,
+}
+
 /// What a guard keeps its namespaces' contents secret with.
 pub(crate) struct Secrets {
     /// The first one is for writing.
@@ -54,19 +63,25 @@ pub(crate) struct Secrets {
     seals: Vec<u64>,
     /// Whether other processes write to the store.
     shared: bool,
+    unwritten: Unwritten,
     /// The row by which this guard may work in a namespace.
     admitted: Mutex<HashMap<Prefix, Option<Version>>>,
 }
 
 impl Secrets {
-    pub(crate) fn new(mut list: Vec<Secret>, seals: Vec<u64>, shared: bool) -> Result<Self, Error> {
+    pub(crate) fn new(
+        mut list: Vec<Secret>,
+        seals: Vec<u64>,
+        shared: bool,
+        unwritten: Unwritten,
+    ) -> Result<Self, Error> {
         if list.iter().any(Secret::is_empty) {
             return Err(Error::new(ErrorKind::Invalid, "a secret is empty: anybody could guess it"));
         }
         // One that is given twice would be in its own way: a claim checks that no other secret has the record.
         let mut known = HashSet::new();
         list.retain(|secret| known.insert(secret.digest(CHECK, b"").0));
-        Ok(Self { list, seals, shared, admitted: Mutex::default() })
+        Ok(Self { list, seals, shared, unwritten, admitted: Mutex::default() })
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -125,6 +140,13 @@ impl Secrets {
             };
             let version = match row {
                 None => version,
+                Some(row) if self.unwritten == Unwritten::Refuse => {
+                    let unused = version.is_none() && is_empty(store, prefix).await?;
+                    if !unused && row != SecretRow::default() {
+                        return Err(not_in_use(namespace));
+                    }
+                    version
+                }
                 Some(row) => {
                     let batch = Batch {
                         checks: vec![(key.clone(), version)],
@@ -241,6 +263,14 @@ impl Secrets {
 
 async fn is_empty(store: &dyn Store, prefix: Prefix) -> Result<bool, StoreError> {
     Ok(store.scan(&prefix.all(), None, 1).await?.items.is_empty())
+}
+
+fn not_in_use(namespace: &str) -> Error {
+    let message = format!(
+        "namespace {namespace:?} isn't written with the secret or the seal key that is given first: give those in use \
+         first, and none where none is in use"
+    );
+    Error::new(ErrorKind::Secret, message)
 }
 
 fn written_without(namespace: &str) -> Error {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::approval;
 use super::record::{
     ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Last, Leaf, Open, Outcome, OwnerId, Record,
-    Strictness, ToldBy,
+    Signature, Strictness, ToldBy,
 };
 use crate::Millis;
 use crate::key::{Digest, Fingerprint};
@@ -177,8 +177,9 @@ pub fn apply(base: &Base, occurrence: usize, event: &Event) -> Result<Base, Refu
             if claim.permitted && !approval::is_approved(&next, &claim.asker) {
                 return Err(Refused::NotApproved);
             }
+            let permit = approval::signature(&next, &claim.asker).cloned();
             approval::withdraw(&mut next, &claim.asker);
-            claim_record(record(&mut next, occurrence)?, claim)?;
+            claim_record(record(&mut next, occurrence)?, claim, permit)?;
         }
         Event::Ended { fence, end, at } => ended(record(&mut next, occurrence)?, *fence, end, *at)?,
         Event::Answered { fence, answer, at } => answered(record(&mut next, occurrence)?, *fence, answer, *at)?,
@@ -195,7 +196,7 @@ fn record(base: &mut Base, occurrence: usize) -> Result<&mut Record, Refused> {
     base.occurrences.get_mut(occurrence).ok_or(Refused::NoOccurrence)
 }
 
-fn claim_record(record: &mut Record, new: &NewClaim) -> Result<(), Refused> {
+fn claim_record(record: &mut Record, new: &NewClaim, permit: Option<Signature>) -> Result<(), Refused> {
     if record.outcome.is_some() {
         return Err(Refused::OutcomeRecorded);
     }
@@ -219,6 +220,9 @@ fn claim_record(record: &mut Record, new: &NewClaim) -> Result<(), Refused> {
     // What was permitted once may be tried again as long as it is the same.
     let stays = record.approved && record.fingerprint == new.asker.fingerprint;
     record.approved = new.permitted || stays;
+    if new.permitted || !stays {
+        record.permit = permit.filter(|_| new.permitted);
+    }
     // What is open under a stricter declaration stays so.
     record.strictness = if record.open.is_empty() { new.strictness } else { record.strictness.max(new.strictness) };
     record.fingerprint = new.asker.fingerprint;

@@ -1,7 +1,7 @@
 //! Permissions: a question is put once, answered by a human, and consumed by one claim.
 
 use super::apply::Refused;
-use super::record::{Approval, ApprovalState, Asker, Base};
+use super::record::{Approval, ApprovalState, Asker, Base, Signature};
 use crate::Millis;
 
 /// After this long a question that nobody answered is void: one day.
@@ -55,6 +55,18 @@ pub fn ask(base: &Base, question: Approval) -> Base {
     }
     next.approvals.push(question);
     next
+}
+
+/// Puts a name under the answer to `asker`'s question.
+pub fn sign(base: &mut Base, asker: &Asker, signature: Signature) {
+    if let Some(approval) = base.approvals.iter_mut().find(|approval| approval.asker == *asker) {
+        approval.signed = Some(signature);
+    }
+}
+
+/// Who answered the question of `asker`, where somebody did and is known.
+pub(super) fn signature<'a>(base: &'a Base, asker: &Asker) -> Option<&'a Signature> {
+    base.approvals.iter().find(|approval| approval.asker == *asker)?.signed.as_ref()
 }
 
 /// Whether a human permitted it and no claim used that up.

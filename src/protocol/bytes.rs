@@ -30,7 +30,7 @@
 use super::growth::{FingerprintHead, Past, PastSlot};
 use super::record::{
     About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open,
-    Outcome, OwnerId, Reason, Record, Slot, Strictness, ToldBy,
+    Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
 };
 pub use crate::codec::BytesError;
 use crate::codec::{self, Field, enum_field, put_length, struct_field, take_array, take_length};
@@ -125,11 +125,13 @@ struct_field! {
     Past { fence, outcome, generation, second, fingerprint, slots }
     PastSlot { run, turn, nth, epoch, delivered }
     About { tool, run }
-    Approval { asker, asked_at, reason, arguments, state }
+    Approval { asker, asked_at, reason, arguments, state, signed }
+    Signature { who, at }
+    Statement { fence, happened, why, signed }
     Asker { run, fingerprint }
     Record {
-        fence, generation, first_sent, claim, open, last, outcome, fingerprint, executed, strictness, approved,
-        kept_arguments, leaves, replays, slots
+        fence, generation, first_sent, claim, open, last, outcome, fingerprint, executed, strictness, approved, permit,
+        statement, kept_arguments, leaves, replays, slots
     }
     Claim { fence, owner, claimed_at, deadline }
     Open { fence, quiet_from, error }

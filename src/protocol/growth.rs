@@ -37,10 +37,12 @@ fn drop_slots(record: &mut Record, most: usize) {
     }
 }
 
-/// Cuts what tools said of failures, and the heads of results that weren't kept, to `most` bytes: the last resort before
-/// the end of an attempt can't be recorded.
+/// Cuts what tools said of failures, and the heads of results that weren't kept, to `most` bytes, and drops what is only
+/// for people: the last resort before the end of an attempt can't be recorded.
 pub fn cut_texts(base: &mut Base, most: usize) {
+    base.approvals.iter_mut().for_each(|approval| approval.signed = None);
     for record in &mut base.occurrences {
+        (record.permit, record.statement) = (None, None);
         if let Some(last) = &mut record.last {
             cut(&mut last.failure.message, most);
         }

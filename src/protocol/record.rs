@@ -48,6 +48,30 @@ pub struct Approval {
     pub arguments: Option<String>,
     /// What came of it.
     pub state: ApprovalState,
+    /// Who answered, where it is known; for people, never part of a decision.
+    pub signed: Option<Signature>,
+}
+
+/// Who said something, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Signature {
+    /// A name, as whoever answered gave it; may be empty.
+    pub who: String,
+    /// When.
+    pub at: Millis,
+}
+
+/// What a human said of a call in doubt; for people, never part of a decision.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Statement {
+    /// The newest attempt at that time: it is about this one and those before.
+    pub fence: Fence,
+    /// Whether it happened.
+    pub happened: bool,
+    /// How they know, in their words; may be empty.
+    pub why: String,
+    /// Who said so.
+    pub signed: Signature,
 }
 
 /// What a permission is bound to beside its key: another call id doesn't void it, other arguments do.
@@ -114,6 +138,10 @@ pub struct Record {
     pub strictness: Strictness,
     /// Whether a human permitted the newest attempt.
     pub approved: bool,
+    /// Who did, where it is known.
+    pub permit: Option<Signature>,
+    /// What a human said last when it was in doubt. Later attempts leave it.
+    pub statement: Option<Statement>,
     /// The arguments as executed, while they may have to be sent again.
     pub kept_arguments: Option<String>,
     /// A digest for each value of the newest attempt's arguments, to name what differs.

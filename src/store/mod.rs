@@ -141,6 +141,7 @@ pub struct Identity {
 pub struct StoreError {
     kind: StoreErrorKind,
     message: String,
+    holder: Option<u32>,
 }
 
 /// What a [`StoreError`] means for the batch it answers.
@@ -162,6 +163,8 @@ pub enum StoreErrorKind {
     /// The store isn't the one that was here before, or less of it is: gone, another one, an older copy, cut short.
     /// What it forgot would run again. The message names the call that accepts it.
     NotAsWitnessed,
+    /// There is no store, and none was to be made.
+    Missing,
     /// [`Store::close`] was called.
     Closed,
 }
@@ -169,12 +172,24 @@ pub enum StoreErrorKind {
 impl StoreError {
     /// An error of this kind. The message starts in lower case and says what to do.
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), holder: None }
+    }
+
+    /// The same error about a store that the process with this id holds.
+    #[must_use]
+    pub fn held_by(mut self, process: u32) -> Self {
+        self.holder = Some(process);
+        self
     }
 
     /// What the error means for the batch it answers.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
+    }
+
+    /// The id of the process that holds the store, where the error is about that and it is known.
+    pub fn holder(&self) -> Option<u32> {
+        self.holder
     }
 }
 

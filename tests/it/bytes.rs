@@ -5,7 +5,7 @@ use toolonce::key::{Digest, Fingerprint, LeafDigest};
 use toolonce::protocol::bytes::{BytesError, VERSION, decode, encode};
 use toolonce::protocol::record::{
     About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open,
-    Outcome, OwnerId, Reason, Record, Slot, Strictness, ToldBy,
+    Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -38,8 +38,24 @@ fn approval() -> impl Strategy<Value = Approval> {
     let state = prop_oneof![Just(Pending), Just(Approved), text().prop_map(|why| Denied { why })];
     let reason = prop_oneof![Just(Reason::First), Just(Reason::Repeat), text().prop_map(|of| Reason::LookAlike { of })];
     let asker = (text(), fingerprint()).prop_map(|(run, fingerprint)| Asker { run, fingerprint });
-    (asker, any::<u64>(), reason, prop::option::of(text()), state)
-        .prop_map(|(asker, asked_at, reason, arguments, state)| Approval { asker, asked_at, reason, arguments, state })
+    let fields = (asker, any::<u64>(), reason, prop::option::of(text()), state, prop::option::of(signature()));
+    fields.prop_map(|(asker, asked_at, reason, arguments, state, signed)| Approval {
+        asker,
+        asked_at,
+        reason,
+        arguments,
+        state,
+        signed,
+    })
+}
+
+fn signature() -> impl Strategy<Value = Signature> {
+    (text(), any::<u64>()).prop_map(|(who, at)| Signature { who, at })
+}
+
+fn statement() -> impl Strategy<Value = Statement> {
+    let fields = (fence(), any::<bool>(), text(), signature());
+    fields.prop_map(|(fence, happened, why, signed)| Statement { fence, happened, why, signed })
 }
 
 fn strictness() -> impl Strategy<Value = Strictness> {
@@ -126,10 +142,12 @@ fn record() -> impl Strategy<Value = Record> {
     );
     let arguments = (fingerprint(), digest(), prop::option::of(text()), prop::collection::vec(leaf(), 0..3));
     let slots = prop::collection::vec(slot(), 0..3);
-    let declared = (strictness(), any::<bool>());
+    let people = (any::<bool>(), prop::option::of(signature()), prop::option::of(statement()));
+    let declared = (strictness(), people);
     (numbers, state, arguments, slots, declared).prop_map(|(numbers, state, arguments, slots, declared)| {
         let (fence, generation, first_sent, replays) = numbers;
         let (claim, open, last, outcome) = state;
+        let (strictness, (approved, permit, statement)) = declared;
         let (fingerprint, executed, kept_arguments, leaves) = arguments;
         Record {
             fence,
@@ -141,8 +159,10 @@ fn record() -> impl Strategy<Value = Record> {
             outcome,
             fingerprint,
             executed,
-            strictness: declared.0,
-            approved: declared.1,
+            strictness,
+            approved,
+            permit,
+            statement,
             kept_arguments,
             leaves,
             replays,
@@ -229,6 +249,7 @@ fn full() -> Base {
         given,
         delivered: turn == 0,
     };
+    let signature = |who: &str| Signature { who: who.into(), at: 1_700_000_000_005 };
     let declined = Failure { class: FailureClass::Permanent, message: "declined".into() };
     let doubtful = Record {
         fence: Fence(300),
@@ -247,6 +268,13 @@ fn full() -> Base {
         executed: digest(2),
         strictness: Strictness::Keyed,
         approved: true,
+        permit: Some(signature("grace")),
+        statement: Some(Statement {
+            fence: Fence(297),
+            happened: false,
+            why: "not in the ledger".into(),
+            signed: signature("ada"),
+        }),
         kept_arguments: Some("{\"amount\":5}".into()),
         leaves: vec![Leaf { pointer: "/amount".into(), digest: LeafDigest::from_u64(7) }],
         replays: 0,
@@ -287,6 +315,7 @@ fn full() -> Base {
                 reason: Reason::LookAlike { of: "0123456789ab".into() },
                 arguments: Some("{\"amount\":6}".into()),
                 state: ApprovalState::Pending,
+                signed: None,
             },
             Approval {
                 asker: Asker { run: "run-2".into(), fingerprint: Fingerprint::from_bytes(digest(4).0) },
@@ -294,6 +323,7 @@ fn full() -> Base {
                 reason: Reason::Repeat,
                 arguments: None,
                 state: ApprovalState::Denied { why: "not this month".into() },
+                signed: Some(signature("ada")),
             },
         ],
     }

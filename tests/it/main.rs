@@ -19,6 +19,7 @@ mod keys_jcs;
 mod keys_meaning;
 mod keys_shape;
 mod lint;
+mod look;
 mod look_alikes;
 mod noted;
 #[cfg(feature = "openai")]

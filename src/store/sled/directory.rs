@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::super::{StoreError, StoreErrorKind};
+use super::Absent;
 
 const LOCK: &str = "toolonce.lock";
 const MARKER: &str = "toolonce.store";
@@ -85,25 +86,32 @@ impl Directory {
         let mut line = String::new();
         let read = self.lock.rewind().and_then(|()| self.lock.read_to_string(&mut line));
         let mut words = line.split_whitespace();
-        let holder = match (read, words.next(), words.next().and_then(|word| word.parse::<u64>().ok())) {
+        let pid = words.next().and_then(|word| word.parse::<u32>().ok());
+        let holder = match (read, pid, words.next().and_then(|word| word.parse::<u64>().ok())) {
             (Ok(_), Some(pid), Some(since)) => {
                 let seconds = unix_seconds().saturating_sub(since);
-                let who = if pid == std::process::id().to_string() { "this process" } else { "process" };
+                let who = if pid == std::process::id() { "this process" } else { "process" };
                 format!("{who} {pid} (for {seconds} s)")
             }
             _ => "another process".to_owned(),
         };
         let path = self.path.display();
         let message = format!("the store {path} is in use by {holder}: stop it or choose another directory");
-        StoreError::new(StoreErrorKind::Locked, message)
+        let error = StoreError::new(StoreErrorKind::Locked, message);
+        match pid {
+            Some(pid) => error.held_by(pid),
+            None => error,
+        }
     }
 
     /// Clears away what a crash left half done. On [`Stage::New`] none of sled's files are left.
     ///
     /// # Errors
-    /// `Unavailable` if that can't be done, `Corrupt` for missing data.
-    pub(super) fn prepare(&self, stage: Stage) -> Result<(), StoreError> {
+    /// `Missing` for a creation cut short if none is to be made, `Unavailable` if that can't be done, `Corrupt` for
+    /// missing data.
+    pub(super) fn prepare(&self, stage: Stage, absent: Absent) -> Result<(), StoreError> {
         match stage {
+            Stage::New if absent == Absent::Refuse => Err(missing(&self.path)),
             Stage::New => self.start_creation().map_err(|error| self.failed("create", &error)),
             Stage::Created(_) => {
                 self.remove_torn_snapshots().map_err(|error| self.failed("clean up", &error))?;
@@ -281,6 +289,25 @@ fn create(path: &Path) -> io::Result<()> {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.recursive(true).create(path)?;
     missing.into_iter().filter_map(Path::parent).try_for_each(sync_directory)
+}
+
+/// Makes sure, without making anything, that a store is or was begun to be made in the directory.
+///
+/// # Errors
+/// `Missing` if there is none; else as [`Directory::hold`].
+pub(super) fn refuse_missing(path: &Path) -> Result<(), StoreError> {
+    if !path.try_exists().map_err(|error| failed(path, "find", &error))? {
+        return Err(missing(path));
+    }
+    refuse_foreign(path)?;
+    if path.join(MARKER).exists() { Ok(()) } else { Err(missing(path)) }
+}
+
+/// The error for a directory in which there is no store and none is to be made.
+pub(super) fn missing(path: &Path) -> StoreError {
+    let message =
+        format!("there is no store in {}: give the directory that the program keeps its store in", path.display());
+    StoreError::new(StoreErrorKind::Missing, message)
 }
 
 /// A directory with files and without our marker is somebody else's, unless there is what else a store leaves.

@@ -67,13 +67,21 @@ pub struct SledOptions {
     cache_bytes: u64,
     witness: Option<PathBuf>,
     accept: Option<Accept>,
+    absent: Absent,
+}
+
+/// What to do where there is no store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    Make,
+    Refuse,
 }
 
 impl SledOptions {
     /// A store in the directory `path`, which is created if it is missing. An existing one must be empty or hold a
     /// store.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), cache_bytes: 32 * 1024 * 1024, witness: None, accept: None }
+        Self { path: path.into(), cache_bytes: 32 * 1024 * 1024, witness: None, accept: None, absent: Absent::Make }
     }
 
     /// How much sled may keep in memory, in bytes. Default 32 MiB; less than 1 MiB, 0 too, is taken as 1 MiB.
@@ -104,11 +112,19 @@ impl SledOptions {
         self
     }
 
+    /// Opens only a store that is there, and makes nothing where none is. Default: it is created.
+    #[must_use]
+    pub fn existing(mut self) -> Self {
+        self.absent = Absent::Refuse;
+        self
+    }
+
     /// Opens the store, waiting up to two seconds if another holds it.
     ///
     /// # Errors
     /// - [`StoreErrorKind::NotAsWitnessed`]: the store is gone, another one, an older copy or cut short, or its witness
     ///   can't be read. Bring the right files back, or say what to [`accept`](Self::accept); the message names it.
+    /// - [`StoreErrorKind::Missing`]: there is no store, and only an [`existing`](Self::existing) one was asked for.
     /// - [`StoreErrorKind::Locked`]: another process, or another part of this one, holds the store; the message names
     ///   it.
     /// - [`StoreErrorKind::Corrupt`]: the files are damaged or partly missing, or sled didn't open them within 30
@@ -151,12 +167,15 @@ impl SledOptions {
             // Before anything is made: who brings the store back finds its place free.
             witness.confirm(None)?;
         }
+        if self.absent == Absent::Refuse {
+            directory::refuse_missing(&path)?;
+        }
         let directory = Directory::hold(&path, deadline)?;
         let stage = directory.stage()?;
         if stage == Stage::New && !is_missing {
             witness.confirm(None)?;
         }
-        directory.prepare(stage)?;
+        directory.prepare(stage, self.absent)?;
         let engine = Engine::open(directory.path(), self.cache_bytes, deadline)?;
         directory.restrict_files()?;
         let identity = next_identity(&directory, &witness, stage, engine.identity()?)?;

@@ -127,6 +127,7 @@ impl Crowd<'_> {
                         reason: Reason::LookAlike { of: "other".into() },
                         arguments: None,
                         state: ApprovalState::Pending,
+                        signed: None,
                     };
                     caller.base = self.table.ask(&caller.base, question);
                 }

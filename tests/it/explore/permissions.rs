@@ -126,6 +126,7 @@ impl Desk<'_> {
             reason: reason.clone(),
             arguments: None,
             state: ApprovalState::Pending,
+            signed: None,
         };
         let base = self.table.ask(&next.base, question);
         ensure(base.occurrences == next.base.occurrences, ADDS_NOTHING, || format!("{base:?}"))?;
