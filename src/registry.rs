@@ -289,7 +289,9 @@ impl Registry {
         }
         if !Arc::ptr_eq(&self.guard.inner, &run.guard().inner) {
             return Err(
-                "the run belongs to another guard than the tools; the program has to use one for both.".to_owned()
+                "the run belongs to another guard than the tools. Calling again doesn't help: tell the user that the \
+                 program has to use one guard for both."
+                    .to_owned(),
             );
         }
         let tool = self.tools.get(&call.tool).ok_or_else(|| self.no_such_tool(&call.tool))?;
@@ -526,7 +528,9 @@ fn refused(call: &Call, why: &str) -> Reply {
 fn context_of(policy: &Policy, run: &Run, call: &Call) -> Result<Vec<(String, String)>, String> {
     let value = |name: &String| match call.context.get(name).or_else(|| run.context(name)) {
         Some(value) => Ok((name.clone(), value.clone())),
-        None => Err(format!("the program did not say which {name} the call is for")),
+        None => Err(format!(
+            "the program did not say which {name} the call is for. Calling again doesn't help: tell the user."
+        )),
     };
     let values: BTreeMap<_, _> = policy.advanced.context.iter().map(value).collect::<Result<_, _>>()?;
     Ok(values.into_iter().collect())

@@ -89,6 +89,12 @@ fn status(kind: ReplyKind, message: &str) -> String {
     json!({"status": kind.name(), "message": message}).to_string()
 }
 
+/// With a full stop, if it has no end of its own.
+fn sentence(text: &str) -> String {
+    let stop = if text.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{text}{stop}")
+}
+
 /// How long ago, in words.
 fn ago(at: Millis, now: Millis) -> String {
     let seconds = now.saturating_sub(at) / 1000;
@@ -149,7 +155,8 @@ pub(crate) fn mark(
         Mark::Own => None,
         Mark::Sibling => Some(format!(
             "This is the result of an equal call in the same message, done {ago}. It was done once for both calls, \
-             not twice. If it is really wanted twice, ask for it again in words that make the second one different."
+             not twice. {}",
+            ask.sentence()
         )),
         Mark::Earlier => Some(format!(
             "This is the stored result of an equal call, done {ago}. It was not done again.{since} {}",
@@ -161,7 +168,7 @@ pub(crate) fn mark(
         )),
         Mark::Drifted => Some(format!(
             "This is the stored result of an earlier call for the same target, done {ago}, whose other arguments were \
-             different. Nothing was done for this call."
+             different. Nothing was done for this call. If that result isn't what is wanted, ask the user."
         )),
     }
 }
@@ -175,8 +182,8 @@ pub(crate) fn marked(output: &str, mark: &str) -> String {
 pub(crate) fn stopped(output: &str, mark: &str) -> String {
     let result = serde_json::from_str(output).unwrap_or_else(|_| Value::String(output.to_owned()));
     let message = format!(
-        "You have made this same call several times in a row and always got this stored result. Stop repeating it and \
-         go on. {mark}"
+        "This same call was made several times in a row and always got the stored result that is below. Don't repeat \
+         it: go on, or tell the user what is missing. {mark}"
     );
     json!({"status": ReplyKind::Stopped.name(), "message": message, "result": result}).to_string()
 }
@@ -184,17 +191,18 @@ pub(crate) fn stopped(output: &str, mark: &str) -> String {
 pub(crate) fn running(since: Option<Millis>, now: Millis) -> String {
     let started = since.map_or_else(String::new, |at| format!(" It was started {}.", ago(at, now)));
     let message = format!(
-        "This is still running.{started} Calling again with the same arguments is safe: it waits for the running \
-         execution and never starts a second one. Don't try to reach the same by other means meanwhile."
+        "This is still running, and its result isn't known yet.{started} Calling again with the same arguments is safe: it \
+         waits for the running execution and never starts a second one. Don't try to reach the same by other means \
+         meanwhile."
     );
     status(ReplyKind::Running, &message)
 }
 
 pub(crate) fn in_doubt(reference: &str) -> String {
-    let message = "It is not known whether this happened: it was begun, it may have taken effect, and no answer came that \
-                   says so. Calling again with the same arguments is safe: it is never done twice on a guess, and you get the \
-                   result once it is known. Don't try to reach the same by other means, and tell the user that this is \
-                   being checked; a person can settle it by the reference.";
+    let message = "It is not known whether this happened: it was begun and may have taken effect, but no answer came. Don't \
+                   try to reach the same by other means. Tell the user: a person can settle it by the reference. Calling \
+                   again with the same arguments is safe: it gets the result once that is known, and nothing is done twice \
+                   on a guess.";
     json!({"status": ReplyKind::InDoubt.name(), "message": message, "reference": reference}).to_string()
 }
 
@@ -204,7 +212,10 @@ pub(crate) fn failed(failure: &Failure) -> String {
             "This failed and nothing was done. The same call will fail again unless something changes; change the \
              arguments or tell the user."
         }
-        _ => "This failed and nothing was done. Calling again with the same arguments is safe.",
+        _ => {
+            "This failed and nothing was done. Calling again with the same arguments is safe. If it goes on failing, tell \
+             the user."
+        }
     };
     json!({"status": ReplyKind::Failed.name(), "message": message, "error": failure.message}).to_string()
 }
@@ -215,15 +226,15 @@ pub(crate) fn conflict(fields: &[String], stored: Option<&str>) -> String {
         Some(output) => {
             let result = serde_json::from_str(output).unwrap_or_else(|_| Value::String(output.to_owned()));
             let message = "An earlier call for the same target was already carried out with other arguments; its \
-                           result is below. Nothing was done for this call. If the earlier one is what was wanted, go \
-                           on with its result; otherwise undo or correct it with the tool made for that, or ask the \
-                           user.";
+                           result is below. Nothing was done for this call, and calling again gets the same answer. If \
+                           the earlier one is what was wanted, go on with its result; otherwise correct it with the tool \
+                           made for that, or ask the user.";
             json!({"status": name, "message": message, "differing_fields": fields, "stored_result": result}).to_string()
         }
         None => {
             let message = "An earlier call for the same target with other arguments is not finished yet, or it is not \
                            known whether it happened. Nothing was done for this call. Call again with the arguments of \
-                           the earlier call to learn how it ended, or wait.";
+                           the earlier call to learn how it ended, before anything else is done about this target.";
             json!({"status": name, "message": message, "differing_fields": fields}).to_string()
         }
     }
@@ -235,7 +246,7 @@ pub(crate) fn misfit(error: &str) -> String {
 }
 
 pub(crate) fn refused(why: &str) -> String {
-    status(ReplyKind::Refused, &format!("Nothing was done: {why}"))
+    status(ReplyKind::Refused, &format!("Nothing was done: {}", sentence(why)))
 }
 
 pub(crate) fn awaiting_approval(reference: &str, reason: &Reason) -> String {
@@ -243,8 +254,8 @@ pub(crate) fn awaiting_approval(reference: &str, reason: &Reason) -> String {
         Reason::First => String::new(),
         Reason::Repeat => " The same was done before in this run, and doing it again needs a person's word.".to_owned(),
         Reason::LookAlike { of } => format!(
-            " It looks like another call that isn't finished, or whose result was not seen (reference {of}). If this one \
-             is a repetition of that one, make that call again with its own arguments instead."
+            " It looks like another call that isn't finished or whose result was not seen (reference {of}). If it repeats \
+             that one, make that call again with its own arguments instead."
         ),
     };
     let message = format!(
@@ -256,10 +267,10 @@ pub(crate) fn awaiting_approval(reference: &str, reason: &Reason) -> String {
 }
 
 pub(crate) fn denied(why: &str) -> String {
-    let reason = if why.is_empty() { String::new() } else { format!(" Their reason: {why}") };
+    let reason = if why.is_empty() { String::new() } else { format!(" Their reason: {}", sentence(why)) };
     let message = format!(
         "Nothing was done: a person refused this call.{reason} Calling again with the same arguments gets the same answer. \
-         Go on without it, or ask the user."
+         Go on without it and don't try to reach the same by other means, or ask the user."
     );
     status(ReplyKind::Denied, &message)
 }
@@ -274,30 +285,45 @@ pub(crate) fn changed_contract() -> String {
 pub(crate) fn diverged() -> String {
     status(
         ReplyKind::Diverged,
-        "Nothing was done: this turn was already carried out with other calls, and this one is not among them. Go on \
-         from the recorded answers, or start a new turn.",
+        "Nothing was done: this message was answered before with other calls in it, and this call was not among them. If \
+         it is still wanted after the answers that are there, make it in your next message.",
     )
 }
 
-/// What stands for a result that the store doesn't have.
+/// What stands for a result of which the store has the beginning only.
 pub(crate) fn not_kept(length: u64, head: &str) -> String {
+    if length == 0 {
+        return unwritable(head);
+    }
     let message = format!(
-        "This was done, but its result ({length} bytes) could not be kept in full. Don't call again to get it: it would \
-         not be done again. The beginning of the result is below."
+        "This was done, but its result ({length} bytes) is too long to be kept; its beginning is below. Calling again gets \
+         no more of it: go on with what is there."
     );
-    json!({"status": "done", "message": message, "beginning": head}).to_string()
+    json!({"status": "done", "message": message, "result_beginning": head}).to_string()
+}
+
+/// What stands for a result that can't be written as JSON.
+fn unwritable(why: &str) -> String {
+    let message = "This was done, but its result could not be written down. Calling again doesn't bring it: go on without \
+                   it, or look up what came of it.";
+    json!({"status": "done", "message": message, "error": why}).to_string()
 }
 
 /// What stands for a result that newer ones took the place of.
 pub(crate) fn dropped() -> String {
-    json!({"status": "done", "message": "This was done earlier; its result is no longer kept."}).to_string()
+    let message = "This was done earlier; its result is no longer kept. Calling again doesn't bring it: go on without it, or \
+                   look up what came of it.";
+    json!({"status": "done", "message": message}).to_string()
 }
 
 /// What stands for a result whose bytes the store has lost.
 pub(crate) fn lost() -> String {
-    json!({"status": "done", "message": "This was done earlier, but the stored result is damaged or lost."}).to_string()
+    let message = "This was done earlier, but the stored result is damaged or lost. Calling again doesn't bring it: go on \
+                   without it, or look up what came of it.";
+    json!({"status": "done", "message": message}).to_string()
 }
 
 pub(crate) fn unrecorded_note() -> &'static str {
-    "This was done, but the record of it could not be stored. Don't call it again: it might be done twice."
+    "This was done and this is its result, but no record of it could be stored. Don't call it again: it might be done twice. \
+     Go on with this result."
 }

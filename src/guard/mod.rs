@@ -315,8 +315,9 @@ impl Inner {
         if self.closed.load(Ordering::Acquire) {
             return Some("the program is shutting down. Try again when it is back.");
         }
-        attempt::is_inside(&work.key)
-            .then_some("a tool may not make the same call from inside itself: it would wait for itself.")
+        attempt::is_inside(&work.key).then_some(
+            "a tool may not make the same call from inside itself: it would wait for itself. Go on without it.",
+        )
     }
 
     /// A replay from the memory tier, without a task of its own.
@@ -411,7 +412,7 @@ fn interrupted(spot: &Mutex<Spot>) -> Answer {
     let spot = snapshot(spot);
     let told = match spot.found {
         true => Told::InDoubt,
-        false => Told::Refused("the program was stopped before it could be started.".to_owned()),
+        false => Told::Refused("the program was stopped before it could be started. Calling again is safe.".to_owned()),
     };
     Answer { told, spot }
 }

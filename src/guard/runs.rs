@@ -83,7 +83,8 @@ impl RunNow {
         if self.history.epoch() != epoch {
             return Err(Error::new(
                 ErrorKind::StaleRun,
-                "this run was resumed since, here or by another process; only the newer one may go on",
+                "this run was resumed since, here or by another process; only the newer one may go on. Calling again here \
+                 doesn't help",
             ));
         }
         Ok(self)

@@ -164,8 +164,12 @@ impl Work {
     /// Whether it is a write that the turn, as recorded, did not make.
     pub(crate) fn has_diverged(&self) -> bool {
         let (Some(plan), Some(nth)) = (&self.plan, self.asked.nth) else { return false };
-        let is_mine = |key: &BaseKey| *key == self.key || self.others.iter().any(|other| other.key == *key);
-        self.tool.policy.effect().is_write() && !plan.has(is_mine, nth)
+        self.tool.policy.effect().is_write() && !plan.has(|key| self.has_key(key), nth)
+    }
+
+    /// Whether it is its key, under whichever secret.
+    pub(crate) fn has_key(&self, key: &BaseKey) -> bool {
+        *key == self.key || self.others.iter().any(|other| other.key == *key)
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -21,6 +21,7 @@ mod keys_shape;
 mod lint;
 mod look;
 mod look_alikes;
+mod messages;
 mod noted;
 #[cfg(feature = "openai")]
 mod openai;

@@ -53,7 +53,9 @@ fn chat_call(entry: &Value) -> Call {
     let (name, id) = (name(body), id(&entry["id"]));
     match kind {
         Kind::Custom => custom(&name, &id),
-        Kind::Function if name.is_empty() => Call::unreadable(name, "the call names no function.").id(id),
+        Kind::Function if name.is_empty() => {
+            Call::unreadable(name, "the call names no function. Name one of the tools.").id(id)
+        }
         Kind::Function => Call::new(name, text(kind, body)).id(id),
     }
 }
