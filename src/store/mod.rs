@@ -151,7 +151,7 @@ pub enum StoreErrorKind {
     /// Nothing was changed: the store can't be reached, is full or read-only, or refuses the batch.
     Unavailable,
     /// The batch may have been applied or not, and may or may not survive a crash: a claim in it may exist. A store
-    /// that can't help itself with fresh handles answers every later call the same way until it is reopened.
+    /// that can't help itself with fresh handles answers every later call the same way until it can, or is reopened.
     Uncertain,
     /// Stored bytes can't be read. Never treated as absent.
     Corrupt,

@@ -266,6 +266,7 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
         ErrorKind::PermissionDenied => ": let this user read and write it, or choose another directory",
         ErrorKind::ReadOnlyFilesystem => ": choose a directory that can be written",
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ": make room",
+        ErrorKind::FileTooLarge => ": raise the limit on the size of files (ulimit -f)",
         _ => "",
     }
 }

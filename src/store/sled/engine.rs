@@ -182,7 +182,11 @@ impl Engine {
     /// # Errors
     /// `Uncertain`: only [`reopen`](Self::reopen) helps.
     pub(super) fn apply(&self, changes: &Changes, identity: &Identity) -> Result<(), StoreError> {
-        self.call("write", |files| files.apply(changes, identity)).map_err(|error| uncertain(&error))
+        self.put(changes, identity).map_err(|error| uncertain(&error))
+    }
+
+    fn put(&self, changes: &Changes, identity: &Identity) -> Result<(), StoreError> {
+        self.call("write", |files| files.apply(changes, identity))
     }
 
     /// Makes everything applied so far safe from a power cut.
@@ -191,13 +195,25 @@ impl Engine {
     /// `Uncertain`: only [`reopen`](Self::reopen) helps. After a failed sync the operating system may have dropped the
     /// data while calling it written, so that trying again proves nothing.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
+        self.write_out().map_err(|error| uncertain(&error))
+    }
+
+    /// Begins a new incarnation, durably.
+    ///
+    /// # Errors
+    /// What is wrong with the files or the disk. Nobody has been told anything yet.
+    pub(super) fn begin(&self, identity: &Identity) -> Result<(), StoreError> {
+        self.put(&Changes::new(), identity)?;
+        self.write_out()
+    }
+
+    fn write_out(&self) -> Result<(), StoreError> {
         // The outer error is sled's, the inner one that of our own handle.
         let synced = self.call("write", |files| {
             files.db.flush()?;
             Ok(self.sync_log(&files.log))
         });
-        let synced = synced.and_then(|synced| synced.map_err(|error| self.unsynced(&error)));
-        synced.map_err(|error| uncertain(&error))
+        synced.and_then(|synced| synced.map_err(|error| self.unsynced(&error)))
     }
 
     fn unsynced(&self, error: &io::Error) -> StoreError {
@@ -221,8 +237,9 @@ impl Engine {
     /// as one batch. Then nothing that anybody was told is lost. Readers wait meanwhile.
     ///
     /// # Errors
-    /// `Uncertain`, and the store is unusable from then on: if `why` left it so, if what was safe (up to the sequence
-    /// `synced`) isn't there any more, or if the disk still doesn't take it.
+    /// `Uncertain`, and the store is unusable until this is called again and works: the disk still doesn't take it.
+    /// `Corrupt` or `Closed`, and only a store opened from scratch can be used: sled panicked, the store was closed, or
+    /// what was safe (up to the sequence `synced`) isn't there any more.
     pub(super) fn reopen(
         &self,
         why: &StoreError,
@@ -230,7 +247,9 @@ impl Engine {
         changes: &Changes,
         identity: &Identity,
     ) -> Result<(), StoreError> {
-        self.usable()?;
+        if let Some(error) = self.failure().clone().filter(|error| error.kind() != StoreErrorKind::Uncertain) {
+            return Err(error);
+        }
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let old = files.take();
         let renewed = catch_unwind(AssertUnwindSafe(|| {
@@ -240,11 +259,15 @@ impl Engine {
         match renewed.unwrap_or_else(|_| Err(damaged(&self.name, "sled panicked"))) {
             Ok(renewed) => {
                 *files = Some(renewed);
+                *self.failure() = None;
                 Ok(())
             }
             Err(again) => {
-                let message = format!("{why}; opening it anew failed too ({again}): mend that and reopen the store");
-                let error = StoreError::new(StoreErrorKind::Uncertain, message);
+                let (kind, remedy) = match again.kind() {
+                    StoreErrorKind::Corrupt => (StoreErrorKind::Corrupt, "mend that and reopen the store"),
+                    _ => (StoreErrorKind::Uncertain, "mend that: it is tried again, or reopen the store"),
+                };
+                let error = StoreError::new(kind, format!("{why}; opening it anew failed too ({again}): {remedy}"));
                 *self.failure() = Some(error.clone());
                 Err(error)
             }

@@ -6,7 +6,7 @@
 //! - one writer thread, so that the commits of many callers ride one sync ([`writer`]);
 //! - `fdatasync` on a handle of its own after each flush, and segments large enough to keep every value in the log
 //!   ([`engine`]);
-//! - a second chance after a failed write or sync, with fresh handles, and none after that ([`engine`]);
+//! - after a failed write or sync fresh handles, and nothing for anybody until they work ([`engine`]);
 //! - a lock and a marker of its own, so that a foreign, half-created or gutted directory is told apart ([`directory`]);
 //! - a witness beside the directory, so that a deleted, replaced, restored or truncated store is ([`witness`]).
 
@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
 use self::directory::{Directory, Stage};
-use self::engine::{Changes, Engine};
+use self::engine::Engine;
 pub use self::witness::Accept;
 use self::witness::Witness;
 use self::writer::{Commit, Job, Shared, Writer};
@@ -179,8 +179,7 @@ impl SledOptions {
         let engine = Engine::open(directory.path(), self.cache_bytes, deadline)?;
         directory.restrict_files()?;
         let identity = next_identity(&directory, &witness, stage, engine.identity()?)?;
-        engine.apply(&Changes::new(), &identity)?;
-        engine.sync()?;
+        engine.begin(&identity)?;
         if stage == Stage::New {
             directory.finish_creation(identity.store)?;
         }
@@ -226,8 +225,9 @@ fn next_identity(
 /// pending too and waits for it up to five seconds, but only [`close`](Store::close) tells whether that worked.
 ///
 /// When a write or a sync fails, every commit of that batch is answered with [`StoreErrorKind::Uncertain`]. The store
-/// then opens its files anew, once, and stores the batch again; what comes later works as before. If that fails too (the
-/// disk is still full, say), nothing works any more until the program opens the store again.
+/// then opens its files anew and stores the batch again; what comes later works as before. If that fails too (the disk is
+/// still full, say), every call fails until it works: it is tried again, a second later at first, then at longer and
+/// longer intervals of at most 30 seconds. Files that turn out to be damaged are not tried again.
 pub struct SledStore {
     shared: Arc<Shared>,
     /// `None` only while dropping.

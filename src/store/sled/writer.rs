@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::super::wakeups::Wakeups;
-use super::super::{Batch, Committed, Durability, Identity, Key, StoreError, Version, Versioned};
+use super::super::{Batch, Committed, Durability, Identity, Key, StoreError, StoreErrorKind, Version, Versioned};
 use super::directory::Directory;
 use super::engine::{Changes, Engine};
 use super::witness::Witness;
@@ -20,6 +20,10 @@ const IDLE_SYNC: Duration = Duration::from_millis(50);
 
 /// How many bytes of commits one sync carries at most, so that the first of them doesn't wait for ever.
 const TURN_BYTES: usize = 4 * 1024 * 1024;
+
+/// How long after a failed opening anew it is tried again; doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What callers ask of the writer.
 pub(super) enum Job {
@@ -82,6 +86,17 @@ pub(super) struct Writer {
     dirty: Option<Instant>,
     /// All changes since the last good sync: should the next one fail, they are applied once more.
     pending: Changes,
+    /// Set while nothing works until the store could be opened anew.
+    retry: Option<Retry>,
+}
+
+/// The next try to open the store anew.
+struct Retry {
+    /// What failed first.
+    why: StoreError,
+    at: Instant,
+    /// The pause before it.
+    pause: Duration,
 }
 
 /// Why the writer stops.
@@ -114,6 +129,16 @@ impl Turn {
         }
     }
 
+    /// Answers everybody with `error`: nothing was changed.
+    fn refuse(self, error: &StoreError) {
+        for commit in self.commits {
+            drop(commit.reply.send(Err(error.clone())));
+        }
+        for reply in self.syncs {
+            drop(reply.send(Err(error.clone())));
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.stop.is_some() || self.bytes >= TURN_BYTES
     }
@@ -130,7 +155,7 @@ pub(super) fn weight(batch: &Batch) -> usize {
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, directory: Directory, witness: Witness, jobs: Receiver<Job>) -> Self {
         let sequence = shared.synced.load(Ordering::Acquire);
-        Self { shared, directory, witness, jobs, sequence, dirty: None, pending: Changes::new() }
+        Self { shared, directory, witness, jobs, sequence, dirty: None, pending: Changes::new(), retry: None }
     }
 
     /// Works until the store is closed or dropped.
@@ -142,7 +167,9 @@ impl Writer {
             if matches!(stop, Some(Stop::Abandoned)) {
                 break Stop::Abandoned;
             }
+            self.try_again();
             self.serve(turn);
+            self.witness.keep_up(&self.identity_at(self.synced()));
             if let Some(stop) = stop {
                 break stop;
             }
@@ -161,7 +188,9 @@ impl Writer {
     fn next_turn(&self) -> Turn {
         let mut turn = Turn::default();
         let sync_in = self.dirty.map(|since| IDLE_SYNC.saturating_sub(since.elapsed()));
-        let first = match sync_in.into_iter().chain(self.witness.due_in(self.synced())).min() {
+        let retry_in = self.retry.as_ref().map(|retry| retry.at.saturating_duration_since(Instant::now()));
+        let due_in = self.witness.due_in(self.synced());
+        let first = match sync_in.into_iter().chain(due_in).chain(retry_in).min() {
             None => self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(wait) => self.jobs.recv_timeout(wait),
         };
@@ -179,6 +208,9 @@ impl Writer {
     }
 
     fn serve(&mut self, turn: Turn) {
+        if let Err(error) = self.shared.engine.usable() {
+            return turn.refuse(&error);
+        }
         let mut changes = Changes::new();
         let mut decided = Vec::with_capacity(turn.commits.len());
         let mut must_sync = !turn.syncs.is_empty() || self.dirty.is_some_and(|since| since.elapsed() >= IDLE_SYNC);
@@ -206,7 +238,6 @@ impl Writer {
                 self.shared.wakeups.wake_all();
             }
         }
-        self.witness.keep_up(&self.identity_at(self.synced()));
     }
 
     /// Judges one commit on top of `changes`, those decided before it in this turn.
@@ -252,21 +283,35 @@ impl Writer {
         Ok(())
     }
 
-    /// One try with fresh handles after a failed write or sync. Those who were told that their commit is uncertain will
-    /// find it; if the try fails too, nobody gets anything from this store any more.
+    /// A try with fresh handles after a failed write or sync. Those who were told that their commit is uncertain will
+    /// find it; if the try fails too, nobody gets anything from this store until another one works.
     fn recover(&mut self, why: &StoreError) -> Result<(), StoreError> {
         let identity = self.identity_at(self.sequence);
         match self.shared.engine.reopen(why, self.synced(), &self.pending, &identity) {
             Ok(()) => {
                 tracing::warn!(error = %why, "the store was opened anew after a failed write; nothing is lost");
+                self.retry = None;
                 self.all_safe();
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(%error, "the store can't be used any more");
-                self.dirty = None; // There is nothing more to try.
+                tracing::error!(%error, "the store can't be used");
+                self.dirty = None; // All that there is to sync is pending, and applied once more by the next try.
+                let pause = self.retry.take().map_or(FIRST_PAUSE, |last| (last.pause * 2).min(LONGEST_PAUSE));
+                let retry = || Retry { why: why.clone(), at: Instant::now() + pause, pause };
+                self.retry = (error.kind() == StoreErrorKind::Uncertain).then(retry);
                 Err(error)
             }
+        }
+    }
+
+    /// Opens the store anew if it is time for another try.
+    fn try_again(&mut self) {
+        let due = self.retry.as_ref().filter(|retry| retry.at <= Instant::now());
+        if let Some(why) = due.map(|retry| retry.why.clone())
+            && self.recover(&why).is_ok()
+        {
+            self.shared.wakeups.wake_all();
         }
     }
 
@@ -287,7 +332,10 @@ impl Writer {
 
     /// Syncs, gives the files and the lock up, and answers last, so that who waited can open the store again.
     fn close(mut self, reply: Option<oneshot::Sender<Result<(), StoreError>>>) {
-        let synced = self.sync().or_else(|why| self.recover(&why));
+        let synced = match self.retry.as_ref().map(|retry| retry.why.clone()) {
+            Some(why) => self.recover(&why),
+            None => self.sync().or_else(|why| self.recover(&why)),
+        };
         self.shared.engine.close();
         let identity = self.identity_at(self.synced());
         let closed = synced.and_then(|()| self.witness.record(&identity));

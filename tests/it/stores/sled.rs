@@ -155,7 +155,7 @@ async fn after_a_failed_sync_the_store_opens_itself_anew_and_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn if_opening_anew_fails_too_nobody_gets_anything_until_reopened() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, told) = race_over_failing_syncs(&directory, 2).await;
+    let (store, told) = race_over_failing_syncs(&directory, u32::MAX).await;
     assert!(told.len() == 64 && told.iter().all(|kind| *kind == StoreErrorKind::Uncertain), "{told:?}");
     let uncertain = [
         // First: it waits in the queue until the opening anew has failed. A read could still come before that.
@@ -173,6 +173,24 @@ async fn if_opening_anew_fails_too_nobody_gets_anything_until_reopened() {
     assert_eq!(read(&store, "before").await.as_deref(), Some("1"));
     assert_eq!(read(&store, "later").await, None);
     commit(&store, put("later", "2"), Durability::Synced).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_could_not_be_opened_anew_tries_it_again_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = race_over_failing_syncs(&directory, 3).await;
+    let works = async {
+        while store.get(&[key("claim")]).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), works).await.expect("never tried again");
+    for (name, value) in [("before", "1"), ("ordered", "1"), ("claim", "taken")] {
+        assert_eq!(read(&*store, name).await.as_deref(), Some(value), "{name}");
+    }
+    commit(&*store, put("later", "1"), Durability::Synced).await;
+    let (_copy, found) = after_kill(&store, &directory).await;
+    assert_eq!(read(&found, "later").await.as_deref(), Some("1"));
 }
 
 #[tokio::test]
