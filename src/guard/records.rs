@@ -79,6 +79,16 @@ impl Notes {
         self.pending.iter().filter_map(|(key, pending)| Some((*key, pending.first()?.seq))).collect()
     }
 
+    /// Forgets the notes of `key` that the store has, or never will.
+    fn forget(&mut self, key: &BaseKey, up_to: u64) {
+        if let Some(pending) = self.pending.get_mut(key) {
+            pending.retain(|p| p.seq > up_to);
+            if pending.is_empty() {
+                self.pending.remove(key);
+            }
+        }
+    }
+
     /// `known` with the notes that it lacks.
     fn on(&self, key: &BaseKey, mut known: Known) -> Known {
         if let Some(pending) = self.pending.get(key) {
@@ -111,7 +121,7 @@ impl Records {
 
     /// The record as the memory tier has it.
     pub(crate) fn at_hand(&self, key: &BaseKey) -> Option<Known> {
-        // Looked up under the lock: a note that is written leaves only after the record that has it has come.
+        // Looked up under the lock: a note that is written leaves in the step in which the record that has it comes.
         let notes = self.notes();
         let known = self.tier.as_ref()?.get(key)?;
         Some(notes.on(key, known))
@@ -214,15 +224,17 @@ impl Records {
         !self.notes().pending.is_empty()
     }
 
-    /// Forgets the notes that a commit has written.
-    fn noted(&self, key: &BaseKey, up_to: u64) {
+    /// Drops all notes of `key`: there is nothing to write them into.
+    fn drop_notes(&self, key: &BaseKey) {
+        self.notes().forget(key, u64::MAX);
+    }
+
+    /// Keeps a record that was committed and forgets the notes that it has by now, up to `noted`: in one step, or who
+    /// finds the record in between would add them once more.
+    fn keep_noted(&self, key: &BaseKey, committed: &Known, noted: u64) {
         let mut notes = self.notes();
-        if let Some(pending) = notes.pending.get_mut(key) {
-            pending.retain(|p| p.seq > up_to);
-            if pending.is_empty() {
-                notes.pending.remove(key);
-            }
-        }
+        self.keep(key, committed);
+        notes.forget(key, noted);
     }
 
     /// Writes the pending notes of `key`, in order and not synced. A note that can't be written is dropped: what was
@@ -238,7 +250,7 @@ impl Records {
             };
             let written = match self.load(prefix, key).await {
                 // Notes are about records; one that isn't there has no places.
-                Ok(known) if known.version.is_none() => return self.noted(key, u64::MAX),
+                Ok(known) if known.version.is_none() => return self.drop_notes(key),
                 Ok(known) => {
                     let next = Base::clone(&known.base);
                     self.put(prefix, key, &known, next, Along::default(), Durability::Ordered, Purpose::Other).await
@@ -247,8 +259,7 @@ impl Records {
             };
             if let Err(error) = written {
                 tracing::warn!(%error, "what was delivered could not be noted; a repeat will count as a retry");
-                self.noted(key, u64::MAX);
-                return;
+                return self.drop_notes(key);
             }
         }
     }
@@ -284,8 +295,8 @@ impl Records {
         }
         match self.store.commit(batch, durability).await? {
             Committed::Applied(version) => {
-                self.keep(key, &Known { base: Arc::new(next), version: Some(version), noted: 0 });
-                self.noted(key, known.noted);
+                let committed = Known { base: Arc::new(next), version: Some(version), noted: 0 };
+                self.keep_noted(key, &committed, known.noted);
                 Ok(Put::Done { version })
             }
             Committed::Conflict(mut existing) => {

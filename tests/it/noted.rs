@@ -135,3 +135,19 @@ async fn while_it_is_written_the_memory_tier_does_not_hide_it() {
     }
     assert_eq!(effects.load(Ordering::SeqCst), 2000);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_it_is_written_a_replay_is_counted_one_time() {
+    let guard = Guard::builder(MemoryStore::new(), "noted").replay_stop(3).build().await.unwrap();
+    let mut tools = Registry::new(&guard);
+    let body = |_: Value, _: Attempt| async { Ok(json!("done")) };
+    tools.add(value_tool("t", "", json!({"type": "object"}), Policy::write(), body)).unwrap();
+    let run = Run::start(&guard, "r").await.unwrap();
+    let mut turns = 0..;
+    for n in 0..2000 {
+        for kind in [ReplyKind::Executed, ReplyKind::Replayed, ReplyKind::Replayed, ReplyKind::Stopped] {
+            let reply = tools.call(&run, call("t", &json!({"n": n})).turn(turns.next().unwrap())).await;
+            assert_eq!(reply.kind(), kind, "{n}: {reply:?}");
+        }
+    }
+}
