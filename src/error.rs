@@ -7,11 +7,14 @@ use crate::store::{StoreError, StoreErrorKind};
 
 /// An error of the guard, a run or the registry.
 ///
-/// [`kind`](Error::kind) is what a program goes by; the text is for people and says what to do.
+/// [`kind`](Error::kind) is what a program goes by; the text is for people and says what to do. As with
+/// [`std::io::Error`], the text has that of the cause in it, and [`source`](std::error::Error::source) is what is below
+/// the cause, so that nothing is told twice.
 pub struct Error {
     kind: ErrorKind,
     message: String,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// Comes after the message in the text.
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 /// What an [`Error`] means.
@@ -56,17 +59,17 @@ pub enum ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), cause: None }
     }
 
     pub(crate) fn corrupt(what: &str, source: BytesError) -> Self {
         let kind = ErrorKind::Store(unreadable(&source));
-        Self { kind, message: format!("can't read {what} from the store"), source: Some(Box::new(source)) }
+        Self { kind, message: format!("can't read {what} from the store: "), cause: Some(Box::new(source)) }
     }
 
     /// The failure of what a [step](crate::Run::step) was to compute: the step is not recorded.
     pub fn step(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::new(ErrorKind::Step, source.into().to_string())
+        Self { kind: ErrorKind::Step, message: String::new(), cause: Some(source.into()) }
     }
 
     /// What the error means.
@@ -87,7 +90,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         // One sentence for people who print only the outermost error.
-        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))
+        self.cause.as_ref().map_or(Ok(()), |cause| write!(f, "{cause}"))
     }
 }
 
@@ -97,10 +100,14 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_ref()?.source()
+    }
+}
 
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
-        Self { kind: ErrorKind::Store(error.kind()), message: error.to_string(), source: None }
+        Self { kind: ErrorKind::Store(error.kind()), message: String::new(), cause: Some(Box::new(error)) }
     }
 }
