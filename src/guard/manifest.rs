@@ -6,6 +6,7 @@ use super::long;
 use super::records::Along;
 use super::rows::{Manifest, ManifestCall, Row};
 use super::runs::RunState;
+use super::work::Work;
 use crate::error::{Error, ErrorKind};
 use crate::key::BaseKey;
 use crate::protocol::record::Turn;
@@ -106,6 +107,22 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Whether a write that was made alone belongs to its turn, as far as that was recorded. Its claim then depends on it.
+///
+/// # Errors
+/// If the record can't be read.
+pub(crate) async fn admits(store: &dyn Store, work: &Work, along: &mut Along) -> Result<bool, Error> {
+    let alone = work.plan.is_none() && work.tool.policy.effect().is_write();
+    let Some(turn) = work.asked.turn.filter(|_| alone) else { return Ok(true) };
+    let key = work.run.prefix.manifest(&work.run.id, turn);
+    let found = long::get(store, &key).await?;
+    along.checks.push((key, found.as_ref().map(|(version, _)| *version)));
+    let Some((_, row)) = found else { return Ok(true) };
+    let recorded = read(&row)?;
+    let is_past = !work.run.now().history.holds(recorded.epoch, turn);
+    Ok(is_past || recorded.calls.iter().any(|call| work.has_key(&call.key)))
 }
 
 fn read(row: &[u8]) -> Result<Manifest, Error> {

@@ -10,9 +10,9 @@ use super::answer::{Answer, SharedSpot, Spot, Told, Turnstile, unrecorded};
 use super::attempt::Claimed;
 use super::contract::{self, Contract};
 use super::flight::{FlightEnd, Follower, Leader};
-use super::look_alike;
 use super::records::{Along, Known, downstream};
 use super::work::Work;
+use super::{look_alike, manifest};
 use crate::Millis;
 use crate::error::Error;
 use crate::policy::{Effect, LookAlike};
@@ -400,6 +400,9 @@ impl Drive {
             return Ok(Step::Again);
         }
         let mut along = Along::default();
+        if !manifest::admits(&**self.inner.records.store(), &self.work, &mut along).await? {
+            return Ok(Step::Done(Told::Diverged));
+        }
         let decision = self.bind(known, decision, &mut along).await?;
         if !matches!(decision.act, Act::Attempt { .. }) {
             return Box::pin(self.act(known, decision)).await;

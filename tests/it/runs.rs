@@ -164,3 +164,51 @@ async fn a_crash_before_the_effect_is_recorded_is_in_doubt_and_a_human_settles_i
     assert!(shop.guard.inbox().await.unwrap().is_empty());
     assert_eq!(shop.ledger.count("slow"), 0);
 }
+
+#[derive(Debug)]
+struct Refused(std::io::Error);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the model did not answer")
+    }
+}
+
+impl std::error::Error for Refused {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_failed_step_says_what_failed_and_knows_what_is_below() {
+    let shop = shop().await;
+    let run = shop.run("r").await;
+    let fails = || async { Err::<u32, _>(toolonce::Error::step(Refused(std::io::Error::other("no route")))) };
+    let error = run.step("model", "", fails).await.unwrap_err();
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Step, "the model did not answer".to_owned()));
+    let below = std::error::Error::source(&error).map(ToString::to_string);
+    assert_eq!(below.as_deref(), Some("no route"));
+}
+
+#[tokio::test]
+async fn a_lone_write_that_its_recorded_turn_did_not_make_is_held() {
+    let shop = shop().await;
+    let run = shop.run("r").await;
+    let lone = |tool: &str, cents: u32, turn: u32| call(tool, &json!({"cents": cents})).turn(turn).id("c");
+    shop.tools.answer(&run, 0, &[lone("charge", 1, 0)]).await;
+    for (tool, cents, turn, kind) in [
+        ("charge", 2, 0, ReplyKind::Diverged),
+        ("charge", 1, 0, ReplyKind::Replayed),
+        ("look", 2, 0, ReplyKind::Executed),
+        ("charge", 3, 1, ReplyKind::Executed),
+        ("charge", 4, 1, ReplyKind::Executed), // alone as well: nothing says that the turn has no more calls
+    ] {
+        let reply = shop.tools.call(&run, lone(tool, cents, turn)).await;
+        assert_eq!(reply.kind(), kind, "{reply:?}");
+    }
+    assert_eq!(shop.ledger.count("charge"), 3);
+    let run = Run::resume(&shop.guard, "r", Seen::Nothing).await.unwrap();
+    let reply = shop.tools.call(&run, lone("charge", 2, 0)).await;
+    assert_eq!(reply.kind(), ReplyKind::Executed, "the turn is another one: {reply:?}");
+}
