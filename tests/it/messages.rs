@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use toolonce::store::{Batch, Durability, MemoryStore, Store};
 use toolonce::testing::{FaultKind, FaultOn, FaultyStore};
 use toolonce::{
-    Approval, Call, Guard, Mismatch, Policy, Registry, Repeat, Reply, ReplyKind, Run, Seen, ToolError, text_tool,
-    value_tool,
+    Approval, Call, GcClock, GcOptions, Guard, Mismatch, Policy, Registry, Repeat, Reply, ReplyKind, Run, Seen,
+    ToolError, text_tool, value_tool,
 };
 
 use crate::bench::call;
@@ -264,6 +264,13 @@ async fn runs(said: &mut Said) {
     said.add("A message that was sampled again with another call", ReplyKind::Diverged, other);
     let _resumed = Run::resume(&desk.guard, "r", Seen::Nothing).await.unwrap();
     said.add("A run that another process goes on with", ReplyKind::Refused, desk.ask(&run, pay(3).turn(1)).await);
+
+    let desk = Desk::new().await.with("pay", Policy::write());
+    let run = desk.run("r").await;
+    desk.ask(&run, pay(1).turn(0)).await;
+    desk.pass(Duration::from_secs(40 * 86_400)).await;
+    desk.guard.gc(GcOptions::new().clock(GcClock::Trusted)).await.unwrap();
+    said.add("A run that was removed as too old", ReplyKind::Refused, desk.ask(&run, pay(2).turn(1)).await);
 
     let store = MemoryStore::new();
     let desk = Desk::on(store.clone(), World::default()).await.with_schema("mail", Policy::write(), letter());
