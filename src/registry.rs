@@ -322,7 +322,9 @@ impl Registry {
             // A tool that needs arguments says better what is missing.
             let _fits =
                 tool.job(&meaning.executed, &work.key.downstream(0, 0)).map_err(|error| tell::misfit(&error))?;
-            return Err("the call has no arguments that say what it is about. Give at least one.".to_owned());
+            let why = "the call has no arguments that say what it is about. Give at least one, from the task; if there is \
+                       none, tell the user.";
+            return Err(why.to_owned());
         }
         let before = match times {
             0 => None,

@@ -1,6 +1,7 @@
 //! The sentences for the model. Each says what happened, whether calling again is safe, and what to change.
 
-use serde_json::{Value, json};
+use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use crate::Millis;
 use crate::protocol::decide::Mark;
@@ -85,8 +86,42 @@ impl std::fmt::Display for ReplyKind {
     }
 }
 
-fn status(kind: ReplyKind, message: &str) -> String {
-    json!({"status": kind.name(), "message": message}).to_string()
+/// An answer that is no result. What happened and what to do come first, whatever else is in it, so that a reader who
+/// stops early has read the right part; and so the bytes don't depend on the features of `serde_json`.
+struct Answer(String);
+
+impl Answer {
+    fn new(status: &str, message: &str) -> Self {
+        Self(format!("{{\"status\":{},\"message\":{}", quoted(status), quoted(message)))
+    }
+
+    fn of(kind: ReplyKind, message: &str) -> Self {
+        Self::new(kind.name(), message)
+    }
+
+    fn text(self, name: &str, text: &str) -> Self {
+        self.json(name, &quoted(text))
+    }
+
+    /// A result, digit for digit.
+    fn result(self, name: &str, output: &str) -> Self {
+        let is_json = serde_json::from_str::<IgnoredAny>(output).is_ok();
+        if is_json { self.json(name, output) } else { self.text(name, output) }
+    }
+
+    fn json(mut self, name: &str, json: &str) -> Self {
+        self.0.push_str(&format!(",{}:{json}", quoted(name)));
+        self
+    }
+
+    fn end(mut self) -> String {
+        self.0.push('}');
+        self.0
+    }
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
 }
 
 /// With a full stop, if it has no end of its own.
@@ -117,22 +152,25 @@ pub(crate) enum Ask<'a> {
     Human,
     /// By saying what is different.
     Words,
+    /// It has asked too often, or is to get something else than it would think.
+    Nothing,
 }
 
 impl Ask<'_> {
     fn sentence(self) -> String {
         match self {
-            Self::Argument(name, n) => {
-                format!("If it is really wanted once more, call again with the argument {name:?} set to {n}.")
-            }
-            Self::Human => {
-                "If it is really wanted once more, call again in a later message: a person will be asked.".to_owned()
-            }
+            Self::Argument(name, n) => format!(
+                " Go on with it. Only if the user wants it done once more, call again with the argument {name:?} set to {n}."
+            ),
+            Self::Human => " Go on with it. Only if the user wants it done once more, make the same call in your next \
+                            message: a person is asked first."
+                .to_owned(),
             Self::Words => {
-                "If it is really wanted a second time, change the arguments so that they say what is different \
-                            about it, or ask the user."
+                " Go on with it, and don't change arguments only to get past this. If a second one is wanted, \
+                            put in what tells the two apart, or ask the user."
                     .to_owned()
             }
+            Self::Nothing => String::new(),
         }
     }
 }
@@ -150,25 +188,24 @@ pub(crate) fn mark(
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         format!(" Since then this tool did something else {times}, last {}.", self::ago(at, now))
     });
-    let ago = ago(done_at, now);
+    let (ago, ask) = (ago(done_at, now), ask.sentence());
     match mark {
         Mark::Own => None,
         Mark::Sibling => Some(format!(
-            "This is the result of an equal call in the same message, done {ago}. It was done once for both calls, \
-             not twice. {}",
-            ask.sentence()
+            "This is the result of the same call in the same message, done {ago}. It was done once for both calls, not \
+             twice.{ask}"
         )),
-        Mark::Earlier => Some(format!(
-            "This is the stored result of an equal call, done {ago}. It was not done again.{since} {}",
-            ask.sentence()
-        )),
+        Mark::Earlier => {
+            Some(format!("This is the stored result of the same call, done {ago}. It was not done again.{since}{ask}"))
+        }
         Mark::Read => Some(format!(
-            "This is the result of an equal call, read {ago}. It was not read again for this one. Calling again later \
+            "This is the result of the same call, read {ago}. It was not read again for this one. Calling again later \
              reads it anew."
         )),
         Mark::Drifted => Some(format!(
-            "This is the stored result of an earlier call for the same target, done {ago}, whose other arguments were \
-             different. Nothing was done for this call. If that result isn't what is wanted, ask the user."
+            "This is not the result of this call, for which nothing was done. It is the stored result of an earlier call \
+             for the same target, done {ago}, that had other arguments. Don't report this call as done. If the difference \
+             matters, ask the user."
         )),
     }
 }
@@ -180,12 +217,11 @@ pub(crate) fn marked(output: &str, mark: &str) -> String {
 
 /// The model repeats itself: the plain word, with the outcome in it.
 pub(crate) fn stopped(output: &str, mark: &str) -> String {
-    let result = serde_json::from_str(output).unwrap_or_else(|_| Value::String(output.to_owned()));
     let message = format!(
-        "This same call was made several times in a row and always got the stored result that is below. Don't repeat \
-         it: go on, or tell the user what is missing. {mark}"
+        "The same call was made several times, and each time got the stored result that is below. Don't make it again: go \
+         on with the result, or tell the user what is missing. {mark}"
     );
-    json!({"status": ReplyKind::Stopped.name(), "message": message, "result": result}).to_string()
+    Answer::of(ReplyKind::Stopped, &message).result("result", output).end()
 }
 
 pub(crate) fn running(since: Option<Millis>, now: Millis) -> String {
@@ -195,48 +231,49 @@ pub(crate) fn running(since: Option<Millis>, now: Millis) -> String {
          waits for the running execution and never starts a second one. Don't try to reach the same by other means \
          meanwhile."
     );
-    status(ReplyKind::Running, &message)
+    Answer::of(ReplyKind::Running, &message).end()
 }
 
 pub(crate) fn in_doubt(reference: &str) -> String {
     let message = "It is not known whether this happened: it was begun and may have taken effect, but no answer came. Don't \
-                   try to reach the same by other means. Tell the user: a person can settle it by the reference. Calling \
-                   again with the same arguments is safe: it gets the result once that is known, and nothing is done twice \
-                   on a guess.";
-    json!({"status": ReplyKind::InDoubt.name(), "message": message, "reference": reference}).to_string()
+                   try to reach the same by other means or with other arguments; a look-up that changes nothing does no \
+                   harm. Tell the user the reference: a person can settle it. Calling again with the same arguments is \
+                   safe: it gets the result once that is known, and is never done twice on a guess.";
+    Answer::of(ReplyKind::InDoubt, message).text("reference", reference).end()
 }
 
 pub(crate) fn failed(failure: &Failure) -> String {
     let message = match failure.class {
         FailureClass::Permanent => {
-            "This failed and nothing was done. The same call will fail again unless something changes; change the \
-             arguments or tell the user."
+            "This failed and nothing was done. The same call would fail again. If an argument was a mistake, correct it; \
+             otherwise tell the user."
         }
         _ => {
             "This failed and nothing was done. Calling again with the same arguments is safe. If it goes on failing, tell \
              the user."
         }
     };
-    json!({"status": ReplyKind::Failed.name(), "message": message, "error": failure.message}).to_string()
+    Answer::of(ReplyKind::Failed, message).text("error", &failure.message).end()
 }
 
 pub(crate) fn conflict(fields: &[String], stored: Option<&str>) -> String {
-    let name = ReplyKind::Conflict.name();
-    match stored {
-        Some(output) => {
-            let result = serde_json::from_str(output).unwrap_or_else(|_| Value::String(output.to_owned()));
-            let message = "An earlier call for the same target was already carried out with other arguments; its \
-                           result is below. Nothing was done for this call, and calling again gets the same answer. If \
-                           the earlier one is what was wanted, go on with its result; otherwise correct it with the tool \
-                           made for that, or ask the user.";
-            json!({"status": name, "message": message, "differing_fields": fields, "stored_result": result}).to_string()
+    let message = match stored {
+        Some(_) => {
+            "Nothing was done for this call, and calling again gets the same answer. An earlier call for the same target \
+             was carried out with other arguments; its result is below. If that is what was wanted, go on with it. \
+             Otherwise tell the user what differs, and ask."
         }
         None => {
-            let message = "An earlier call for the same target with other arguments is not finished yet, or it is not \
-                           known whether it happened. Nothing was done for this call. Call again with the arguments of \
-                           the earlier call to learn how it ended, before anything else is done about this target.";
-            json!({"status": name, "message": message, "differing_fields": fields}).to_string()
+            "Nothing was done for this call. An earlier call for the same target with other arguments is not finished yet, \
+             or it is not known whether it happened. Make that earlier call again, with exactly its arguments: that is safe \
+             and tells how it ended. If you don't have them, tell the user."
         }
+    };
+    let fields = Value::from(fields).to_string();
+    let answer = Answer::of(ReplyKind::Conflict, message).json("differing_fields", &fields);
+    match stored {
+        Some(output) => answer.result("stored_result", output).end(),
+        None => answer.end(),
     }
 }
 
@@ -246,7 +283,7 @@ pub(crate) fn misfit(error: &str) -> String {
 }
 
 pub(crate) fn refused(why: &str) -> String {
-    status(ReplyKind::Refused, &format!("Nothing was done: {}", sentence(why)))
+    Answer::of(ReplyKind::Refused, &format!("Nothing was done for this call: {}", sentence(why))).end()
 }
 
 pub(crate) fn awaiting_approval(reference: &str, reason: &Reason) -> String {
@@ -255,39 +292,40 @@ pub(crate) fn awaiting_approval(reference: &str, reason: &Reason) -> String {
         Reason::Repeat => " The same was done before in this run, and doing it again needs a person's word.".to_owned(),
         Reason::LookAlike { of } => format!(
             " It looks like another call that isn't finished or whose result was not seen (reference {of}). If it repeats \
-             that one, make that call again with its own arguments instead."
+             that one, make that call again with exactly its own arguments, and tell the user not to approve this one."
         ),
     };
     let message = format!(
-        "Nothing was done yet: a person has to approve this call.{why} Calling again with the same arguments is safe: it \
-         is done once it is approved. With other arguments it needs an approval of its own. Tell the user that it waits \
-         for approval, and don't try to reach the same by other means."
+        "Nothing was done yet: a person has to approve this call.{why} Tell the user, with the reference. Calling again with \
+         the same arguments is safe: after the approval that does it. Don't send it with other arguments or try to reach \
+         the same by other means meanwhile."
     );
-    json!({"status": ReplyKind::AwaitingApproval.name(), "message": message, "reference": reference}).to_string()
+    Answer::of(ReplyKind::AwaitingApproval, &message).text("reference", reference).end()
 }
 
 pub(crate) fn denied(why: &str) -> String {
-    let reason = if why.is_empty() { String::new() } else { format!(" Their reason: {}", sentence(why)) };
+    let reason =
+        if why.is_empty() { String::new() } else { format!(" Their reason: \"{}\".", why.trim_end_matches('.')) };
     let message = format!(
         "Nothing was done: a person refused this call.{reason} Calling again with the same arguments gets the same answer. \
-         Go on without it and don't try to reach the same by other means, or ask the user."
+         Don't try to reach the same by other means. Go on without it, or ask the user."
     );
-    status(ReplyKind::Denied, &message)
+    Answer::of(ReplyKind::Denied, &message).end()
 }
 
 /// Why a write is refused whose tool's key rules changed since its run began.
 pub(crate) fn changed_contract() -> String {
-    "the program was changed since this run began, so that it can't tell any more whether this was done before in it. The \
-     answers that are recorded stay. Tell the user: the work has to go on in a new run, or with the program as it was."
+    "the program was changed since this work began, so that it can't tell any more whether this was done before. Don't try \
+     to reach the same by other means. Tell the user: somebody has to check that before the work goes on in a new run, or \
+     it can go on with the program as it was."
         .to_owned()
 }
 
 pub(crate) fn diverged() -> String {
-    status(
-        ReplyKind::Diverged,
-        "Nothing was done: this message was answered before with other calls in it, and this call was not among them. If \
-         it is still wanted after the answers that are there, make it in your next message.",
-    )
+    let message = "Nothing was done for this call: this message was answered before with other calls in it, which may have \
+                   been carried out. Read their results first. If this call is still wanted then, make it in your next \
+                   message.";
+    Answer::of(ReplyKind::Diverged, message).end()
 }
 
 /// What stands for a result of which the store has the beginning only.
@@ -299,28 +337,33 @@ pub(crate) fn not_kept(length: u64, head: &str) -> String {
         "This was done, but its result ({length} bytes) is too long to be kept; its beginning is below. Calling again gets \
          no more of it: go on with what is there."
     );
-    json!({"status": "done", "message": message, "result_beginning": head}).to_string()
+    done(&message).text("result_beginning", head).end()
 }
 
 /// What stands for a result that can't be written as JSON.
 fn unwritable(why: &str) -> String {
-    let message = "This was done, but its result could not be written down. Calling again doesn't bring it: go on without \
-                   it, or look up what came of it.";
-    json!({"status": "done", "message": message, "error": why}).to_string()
+    done("This was done; only its result could not be written down. Calling again doesn't bring it: go on without it, or look \
+          up what came of it.")
+    .text("result_problem", why)
+    .end()
 }
 
 /// What stands for a result that newer ones took the place of.
 pub(crate) fn dropped() -> String {
-    let message = "This was done earlier; its result is no longer kept. Calling again doesn't bring it: go on without it, or \
-                   look up what came of it.";
-    json!({"status": "done", "message": message}).to_string()
+    done("This was done earlier; its result is no longer kept. Calling again doesn't bring it: go on without it, or look up \
+          what came of it.")
+    .end()
 }
 
 /// What stands for a result whose bytes the store has lost.
 pub(crate) fn lost() -> String {
-    let message = "This was done earlier, but the stored result is damaged or lost. Calling again doesn't bring it: go on \
-                   without it, or look up what came of it.";
-    json!({"status": "done", "message": message}).to_string()
+    done("This was done earlier, but the stored result is damaged or lost. Calling again doesn't bring it: go on without it, \
+          or look up what came of it.")
+    .end()
+}
+
+fn done(message: &str) -> Answer {
+    Answer::new("done", message)
 }
 
 pub(crate) fn unrecorded_note() -> &'static str {

@@ -143,7 +143,8 @@ impl Inner {
             Told::Outcome { kind, mark, at, replays, text } => {
                 let stop = kind == ReplyKind::Replayed && mark != Mark::Own && replays + 1 >= self.settings.replay_stop;
                 let kind = if stop { ReplyKind::Stopped } else { kind };
-                with_outcome(kind, self.mark(work, spot, mark, (at, now)), stop, &text)
+                let asks = !stop && text.kept;
+                with_outcome(kind, self.mark(work, spot, mark, (at, now), asks), stop, &text)
             }
             Told::Again(given, text) => again(given, text),
             Told::Failed(failure) => Draft {
@@ -173,10 +174,12 @@ impl Inner {
         }
     }
 
-    /// The sentence that marks an outcome, with how to ask again and what else the tool did since.
-    fn mark(&self, work: &Work, spot: &Spot, mark: Mark, (at, now): (Millis, Millis)) -> Option<String> {
+    /// The sentence that marks an outcome, with what else the tool did since and, if it `asks`, how to have it done again:
+    /// not where that would be taken for the way to the result, or where it was said often enough.
+    fn mark(&self, work: &Work, spot: &Spot, mark: Mark, (at, now): (Millis, Millis), asks: bool) -> Option<String> {
         let again = work.tool.again.as_deref().map(|name| (name, work.times + 1)).filter(|(_, n)| *n <= MOST_TIMES);
         let ask = match again {
+            _ if !asks => tell::Ask::Nothing,
             Some((name, n)) => tell::Ask::Argument(name, n),
             None if work.tool.policy.repeats() == Repeat::Ask => tell::Ask::Human,
             None => tell::Ask::Words,

@@ -159,7 +159,8 @@ impl Drive {
                 let (name, n) = (before.tool.again.as_deref().unwrap_or_default(), before.times);
                 let first = if n == 0 { format!("without {name:?}") } else { format!("with {name:?}: {n}") };
                 return Ok(Some(Told::Refused(format!(
-                    "it asks to have the same done once more, and the call before it was not made. Make it {first} first."
+                    "{name:?} counts how often the same was done before, and the call {first} was not made. Make that \
+                     one, and this one after it only if the user wants both."
                 ))));
             }
             Before::Open => {
@@ -415,8 +416,8 @@ impl Drive {
                 return Ok(Step::Again);
             }
             Claimed::NoRoom => {
-                let why = "there is no room to record it: its arguments are too long, or equal calls were made too \
-                           often in this run. Shorten the arguments, or go on in a new run.";
+                let why = "there is no room to record it: its arguments are too long, or the same call was made too often \
+                           in this run. Shorten the arguments if nothing that is needed is lost; otherwise tell the user.";
                 return Ok(Step::Done(Told::Refused(why.to_owned())));
             }
             Claimed::Unreadable(error) => {

@@ -83,8 +83,8 @@ impl RunNow {
         if self.history.epoch() != epoch {
             return Err(Error::new(
                 ErrorKind::StaleRun,
-                "this run was resumed since, here or by another process; only the newer one may go on. Calling again here \
-                 doesn't help",
+                "this run was resumed since, here or by another process; only the newer one may go on. Make no more calls \
+                 here",
             ));
         }
         Ok(self)
@@ -94,8 +94,9 @@ impl RunNow {
 fn purged() -> Error {
     Error::new(
         ErrorKind::RunPurged,
-        "this run was removed from the store: nothing had happened in it for longer than runs are kept. Its work can't \
-         go on, since what it did before isn't known any more; new work needs a run of its own",
+        "this run was removed from the store: nothing had happened in it for longer than runs are kept. What was done in it \
+         isn't known any more, so nothing of it should be done again unless somebody has looked. New work needs a run of its \
+         own",
     )
 }
 

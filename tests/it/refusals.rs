@@ -62,7 +62,11 @@ async fn malformed_arguments_claim_nothing_and_say_what_to_do() {
         let reply = shop.tools.call(&run, Call::new("charge", text).id("c").turn(0)).await;
         assert_eq!(reply.kind(), ReplyKind::Refused, "{shown}");
         assert_eq!((reply.id(), reply.reference()), ("c", None), "{shown}");
-        assert!(reply.message().contains("Nothing was done: ") && reply.message().len() < 500, "{}", reply.message());
+        assert!(
+            reply.message().contains("Nothing was done for this call: ") && reply.message().len() < 500,
+            "{}",
+            reply.message()
+        );
     }
     let unknown = shop.tools.call(&run, Call::new("chrage", "{}")).await;
     assert!(unknown.message().contains("charge"), "{unknown:?}");
