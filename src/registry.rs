@@ -374,6 +374,7 @@ impl Registry {
                 id: short_id(&call.id),
                 fingerprint,
                 executed,
+                again: parts.again > 0,
                 looked_up: false,
             },
             leaves,
@@ -405,7 +406,8 @@ impl Registry {
         let reopened_by =
             reopened_by.map(|by| Reopens { tool: by.tool.clone(), common: common(by), when: by.when.clone() });
         let reopened_by = reopened_by.collect();
-        Part { counts, reopens, values: placed(self.keying(), run, &meaning.leaves), reopened_by }
+        let values = self.guard.inner.secrets.all().map(|keying| placed(keying, run, &meaning.leaves)).collect();
+        Part { counts, reopens, values, reopened_by }
     }
 
     fn no_such_tool(&self, name: &str) -> String {

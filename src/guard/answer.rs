@@ -8,7 +8,7 @@ use super::Inner;
 use super::attempt::Ending;
 use super::path::{Drive, Step};
 use super::permission::Awaited;
-use super::records::Known;
+use super::records::{Known, head};
 use super::rows::Prefix;
 use super::work::Work;
 use crate::Millis;
@@ -155,7 +155,7 @@ impl Drive {
     pub(super) fn told_of_read(&self, ending: Ending) -> Told {
         match ending {
             Ending::Success(text) if text.len() > self.work.tool.max_result => {
-                let short = not_kept(text.len() as u64, text.as_bytes());
+                let short = not_kept(text.len() as u64, head(&text).as_bytes());
                 self.told_executed(ResultText { whole: Some(text), ..short })
             }
             Ending::Success(text) => self.told_executed(ResultText::kept(text)),

@@ -436,7 +436,10 @@ impl Inner {
         let mut log = now.log;
         *order = log.complete(work.name());
         if work.part.reopens {
-            let row = Reopening { tool: work.name().to_owned(), values: work.part.values.clone() };
+            let row = Reopening {
+                tool: work.name().to_owned(),
+                values: work.part.values.first().cloned().unwrap_or_default(),
+            };
             along.puts.push((work.run.prefix.reopening(&work.run.id, *order), row.to_bytes()));
         }
         along.checks.push((work.run.log_key(), now.log_version));

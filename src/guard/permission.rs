@@ -168,14 +168,21 @@ impl Drive {
         let asker = self.work.asked.asker();
         if let Some(reason) = question {
             self.waits_for(&asker, reason.clone());
-            self.inner.ask(&self.work, known, asker, reason).await?;
+            if !self.inner.ask(&self.work, known, asker, reason).await? {
+                let why = "a person would have to be asked about it, and there is no room for another question: its \
+                           arguments are too long, or too many calls about the same wait for an answer or were refused. \
+                           Don't try it in other words: tell the user.";
+                return Ok(Step::Done(Told::Refused(why.to_owned())));
+            }
             self.fresh = true;
             return Ok(Step::Again);
         }
         let pending = known.base.approvals.iter().find(|approval| approval.asker == asker);
         let Some(reason) = pending.map(|approval| approval.reason.clone()) else { return Ok(Step::Again) };
         let awaited = self.waits_for(&asker, reason);
-        if self.patience_left().is_zero() {
+        // A turn that was left behind is told again what it was told: it doesn't wait.
+        let left_behind = self.work.asked.turn < self.work.run.now().log.last_answered();
+        if left_behind || self.patience_left().is_zero() {
             return Ok(Step::Done(Told::Awaiting(awaited)));
         }
         self.inner.changed_or_later(&self.work).await;
@@ -192,8 +199,8 @@ impl Drive {
 }
 
 impl Inner {
-    /// Puts a question into the record. If the record moved, it is decided again.
-    async fn ask(&self, work: &Work, known: &Known, asker: Asker, reason: Reason) -> Result<(), Error> {
+    /// Puts a question into the record, if there is room for it (else `false`). If the record moved, it is decided again.
+    async fn ask(&self, work: &Work, known: &Known, asker: Asker, reason: Reason) -> Result<bool, Error> {
         let question = Approval {
             asker,
             asked_at: self.now.get(),
@@ -202,13 +209,13 @@ impl Inner {
             state: ApprovalState::Pending,
             signed: None,
         };
-        let mut next = ask(&known.base, question);
+        let Some(mut next) = ask(&known.base, question) else { return Ok(false) };
         work.name_record(&mut next);
         if !Records::has_room(&next) {
-            let message = "there is no room to ask for approval: too many equal calls were made in this run";
-            return Err(Error::new(ErrorKind::Invalid, message));
+            return Ok(false);
         }
         let how = (Durability::Synced, Purpose::Other);
-        self.put_of_turn(work, known, next, Along::default(), how).await.map(drop)
+        self.put_of_turn(work, known, next, Along::default(), how).await?;
+        Ok(true)
     }
 }

@@ -403,7 +403,7 @@ fn inline(occurrence: usize) -> usize {
 }
 
 /// The first bytes of a text that is too long to keep.
-fn head(text: &str) -> &str {
+pub(crate) fn head(text: &str) -> &str {
     let mut end = text.len().min(1024);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -432,7 +432,8 @@ fn weight(base: &Base) -> usize {
         };
         let kept = record.kept_arguments.as_ref().map_or(0, String::len);
         let leaves: usize = record.leaves.iter().map(|leaf| 40 + leaf.pointer.len()).sum();
-        400 + body + kept + leaves + 200 * record.slots.len()
+        let open: usize = record.open.iter().map(|open| 40 + open.error.as_ref().map_or(0, String::len)).sum();
+        400 + body + kept + leaves + open + 200 * record.slots.len()
     };
     let question = |approval: &Approval| 200 + approval.arguments.as_ref().map_or(0, String::len);
     200 + base.approvals.iter().map(question).sum::<usize>() + base.occurrences.iter().map(of_record).sum::<usize>()

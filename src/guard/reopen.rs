@@ -16,8 +16,8 @@ pub(crate) struct Part {
     pub(crate) counts: bool,
     /// Whether its completion reopens another tool: then it is recorded what it was about.
     pub(crate) reopens: bool,
-    /// Its values, as far as anything may be compared with them.
-    pub(crate) values: Vec<PlacedValue>,
+    /// Its values, as far as anything may be compared with them, as each secret gives them: the present one first.
+    pub(crate) values: Vec<Vec<PlacedValue>>,
     /// What reopens it.
     pub(crate) reopened_by: Vec<Reopens>,
 }
@@ -67,8 +67,7 @@ fn below<'a>(values: &'a [PlacedValue], pointer: &str) -> Vec<&'a PlacedValue> {
     values.iter().filter(is_below).collect()
 }
 
-/// The digest of a value's canonical text. Salted by the run: it tells nothing across runs. What completed under another
-/// secret can't be compared: it reopens nothing.
+/// The digest of a value's canonical text. Salted by the run: it tells nothing across runs.
 pub(crate) fn value_of(keying: Keying<'_>, run: &str, text: &[u8]) -> u64 {
     let salted = [&(run.len() as u64).to_be_bytes(), run.as_bytes(), text].concat();
     let [a, b, c, d, e, f, g, h, ..] = keying.digest("toolonce value", &salted).0;
@@ -132,10 +131,12 @@ impl Inner {
             let page = self.records.store().scan(&prefix, Some(from), 256).await?;
             for (key, row) in page.items {
                 let row = Reopening::from_bytes(&row.value).map_err(|error| Error::corrupt("a completion", error))?;
-                if by
-                    .iter()
-                    .any(|by| by.counts(self.secrets.current(), &row, run.salt(), &work.part.values, result.as_ref()))
-                {
+                // A completion was recorded under the secret of its time.
+                let mut secrets = self.secrets.all().zip(&work.part.values);
+                let counts = |by: &&Reopens, (keying, own): (Keying<'_>, &Vec<PlacedValue>)| {
+                    by.counts(keying, &row, run.salt(), own, result.as_ref())
+                };
+                if secrets.any(|secret| by.iter().any(|by| counts(by, secret))) {
                     return Ok(order_of(&key));
                 }
             }

@@ -218,8 +218,8 @@ fn claim_record(record: &mut Record, new: &NewClaim, permit: Option<Signature>) 
         deadline: deadline(new.at, new.attempt_deadline, new.window, first_sent),
     });
     // What was permitted once may be tried again as long as it is the same.
-    let stays = record.approved && record.fingerprint == new.asker.fingerprint;
-    record.approved = new.permitted || stays;
+    let stays = record.is_permitted_to(&new.asker);
+    record.approved = (new.permitted || stays).then(|| new.asker.run.clone());
     if new.permitted || !stays {
         record.permit = permit.filter(|_| new.permitted);
     }

@@ -7,7 +7,7 @@ use crate::Millis;
 /// After this long a question that nobody answered is void: one day.
 pub const EXPIRES_AFTER: Millis = 24 * 60 * 60 * 1000;
 
-/// Of one key so many questions and answers are kept; a forgotten answer is asked for again.
+/// Of one key so many questions and answers are kept.
 const KEPT: usize = 16;
 
 /// What is known about a permission at a moment.
@@ -44,17 +44,20 @@ pub fn is_expired(approval: &Approval, now: Millis) -> bool {
     approval.state == ApprovalState::Pending && now >= approval.asked_at.saturating_add(EXPIRES_AFTER)
 }
 
-/// Puts a question, over an older one of the same asker that expired. Adds no slot: nothing was done.
-pub fn ask(base: &Base, question: Approval) -> Base {
+/// Puts a question, over an older one of the same asker that expired. Adds no slot: nothing was done. `None` if there are
+/// too many that must not be forgotten: a refusal holds, and a question that waits is on a human's list.
+pub fn ask(base: &Base, question: Approval) -> Option<Base> {
     let mut next = base.clone();
     next.approvals.retain(|approval| approval.asker != question.asker);
     if next.approvals.len() >= KEPT {
-        // An answer that is forgotten is asked for again; a question that waits is not forgotten for one.
-        let at = next.approvals.iter().position(|approval| approval.state != ApprovalState::Pending);
-        next.approvals.remove(at.unwrap_or(0));
+        // A permission that is forgotten is asked for again.
+        let may_go =
+            |approval: &Approval| approval.state == ApprovalState::Approved || is_expired(approval, question.asked_at);
+        let at = next.approvals.iter().position(may_go)?;
+        next.approvals.remove(at);
     }
     next.approvals.push(question);
-    next
+    Some(next)
 }
 
 /// Puts a name under the answer to `asker`'s question.

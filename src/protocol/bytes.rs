@@ -13,7 +13,8 @@
 //! fence, fence of the outcome, generation, second of the outcome    varints
 //! fingerprint                                                       its first 8 bytes
 //! slots                                                             a list of: run (an option, none if it is that of
-//!                                                                   `about`), turn, nth, epoch, delivered
+//!                                                                   `about`), turn, nth, epoch, delivered,
+//!                                                                   marked
 //! ```
 //!
 //! In the payload a number is a LEB128 varint; a text, byte string or list is its length followed by its items; an
@@ -123,7 +124,7 @@ impl Field for Base {
 
 struct_field! {
     Past { fence, outcome, generation, second, fingerprint, slots }
-    PastSlot { run, turn, nth, epoch, delivered }
+    PastSlot { run, turn, nth, epoch, delivered, marked }
     About { tool, run }
     Approval { asker, asked_at, reason, arguments, state, signed }
     Signature { who, at }

@@ -93,6 +93,8 @@ pub struct Asked {
     pub fingerprint: Fingerprint,
     /// Digest of its arguments as executed.
     pub executed: Digest,
+    /// Whether it asks, by an argument of its own, to have the same done once more.
+    pub again: bool,
     /// Whether the tool's look-up was asked for this call and could not tell.
     pub looked_up: bool,
 }
@@ -401,13 +403,14 @@ impl Rule<'_> {
             return attempt;
         }
         let other = record.is_some_and(|record| record.fingerprint != self.asked.fingerprint);
-        let given = !other && record.is_some_and(|record| record.approved);
+        let given = record.is_some_and(|record| record.is_permitted_to(&self.asked.asker()));
+        let repeats = self.asked.again || (occurrence > 0 && other);
         let reason = match self.facts.look_alike {
             _ if given => None,
             _ if self.policy.approval == Approval::First => Some(Reason::First),
             Some(of) => Some(Reason::LookAlike { of: of.to_owned() }),
-            // The repeat was begun with other arguments.
-            None if occurrence > 0 && other && self.policy.repeats() == Repeat::Ask => Some(Reason::Repeat),
+            // By an argument of its own, or the repeat was begun with other arguments.
+            None if repeats && self.policy.repeats() == Repeat::Ask => Some(Reason::Repeat),
             None => None,
         };
         self.permission(reason, attempt)
@@ -421,6 +424,8 @@ impl Rule<'_> {
             (Standing::Unasked, question) => Act::Await { question },
             (Standing::Pending, Some(_)) => Act::Await { question: None },
             (Standing::Denied { why }, _) => Act::Denied { why },
+            // It was told to wait, and what came after stands on that: the next call does it.
+            (Standing::Approved, _) if self.is_past() => Act::Await { question: None },
             (Standing::Approved, _) => match attempt {
                 Act::Attempt { over, kept, not_before, .. } => Act::Attempt { over, kept, not_before, permitted: true },
                 other => other,
@@ -432,8 +437,9 @@ impl Rule<'_> {
         let record = &self.facts.base.occurrences[occurrence];
         let slot = &record.slots[at];
         // What the place got is kept whatever became of the record since, if it is asked for the same again.
-        let same = slot.fingerprint == self.asked.fingerprint;
-        let frozen = self.facts.last_turn.is_some_and(|last| last > slot.turn);
+        // Of one whose outcome is forgotten the fingerprints of its places are, too.
+        let same = slot.fingerprint == self.asked.fingerprint || (record.is_forgotten() && self.is_same(record));
+        let frozen = self.is_past();
         match &slot.given {
             Some(given) if same && frozen && self.facts.history.holds_slot(slot) => Ok(Act::GiveAgain(given.clone())),
             // What was marked as another call's outcome isn't this one's own the second time either.
@@ -473,13 +479,19 @@ impl Rule<'_> {
         })
     }
 
+    /// Whether a later turn of the run was answered.
+    fn is_past(&self) -> bool {
+        self.asked.turn.is_some_and(|turn| self.facts.last_turn.is_some_and(|last| last > turn))
+    }
+
     fn is_same(&self, record: &Record) -> bool {
         record.is_about(self.asked.fingerprint)
     }
 
     /// Whether, and how surely, a call that meets a completed record means it again.
     fn new_wish(&self, occurrence: usize, found: &Found) -> Option<Anew> {
-        if found.slot.is_some() || found.sibling {
+        // A place of a turn that was left behind was forgotten, not asked for now.
+        if found.slot.is_some() || found.sibling || self.is_past() {
             return None;
         }
         let newest = self.facts.base.occurrences.last().and_then(|record| record.outcome.as_ref());

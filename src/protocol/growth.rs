@@ -12,6 +12,8 @@ use crate::key::Fingerprint;
 pub const KEPT_OUTCOMES: usize = 64;
 /// Of one occurrence's slots the newest this many are kept.
 pub const KEPT_SLOTS: usize = 256;
+/// Of one occurrence's attempts whose end isn't known the newest this many keep what their tool said.
+const KEPT_ERRORS: usize = 4;
 
 /// Shrinks all but the newest `outcomes` occurrences whose outcome was taken, and drops all but the newest `slots` slots
 /// of each. Gives back the occurrences whose outcome was dropped from pieces, so that these can be deleted.
@@ -19,7 +21,10 @@ pub fn bound(base: &mut Base, outcomes: usize, slots: usize) -> Vec<Dropped> {
     let taken: Vec<usize> = (0..base.occurrences.len()).filter(|&n| was_taken(&base.occurrences[n])).collect();
     let old = &taken[..taken.len().saturating_sub(outcomes)];
     let dropped = old.iter().filter_map(|&n| shrink(n, &mut base.occurrences[n])).collect();
-    base.occurrences.iter_mut().for_each(|record| drop_slots(record, slots));
+    for record in &mut base.occurrences {
+        drop_slots(record, slots);
+        record.open.iter_mut().rev().skip(KEPT_ERRORS).for_each(|open| open.error = None);
+    }
     dropped
 }
 
@@ -28,12 +33,13 @@ fn was_taken(record: &Record) -> bool {
     record.outcome.is_some() && (record.slots.is_empty() || record.slots.iter().any(|slot| slot.delivered))
 }
 
-/// The oldest go first, but never the only one that says that the outcome was delivered: without it the next wish
-/// would be taken for a retry.
+/// The oldest go first, but never the first of all, which says when it was done, nor the only one that says that the
+/// outcome was delivered: without it the next wish would be taken for a retry.
 fn drop_slots(record: &mut Record, most: usize) {
-    while record.slots.len() > most.max(1) {
-        let only = record.slots[0].delivered && !record.slots[1..].iter().any(|slot| slot.delivered);
-        record.slots.remove(usize::from(only));
+    while record.slots.len() > most.max(3) {
+        let delivered = record.slots.iter().filter(|slot| slot.delivered).count();
+        let only = record.slots[1].delivered && delivered == 1;
+        record.slots.remove(1 + usize::from(only));
     }
 }
 
@@ -46,6 +52,7 @@ pub fn cut_texts(base: &mut Base, most: usize) {
         if let Some(last) = &mut record.last {
             cut(&mut last.failure.message, most);
         }
+        record.open.iter_mut().filter_map(|open| open.error.as_mut()).for_each(|error| cut(error, most));
         if let Some(Outcome { body: Body::NotKept { head, .. }, .. }) = &mut record.outcome {
             head.truncate(most);
         }
@@ -132,6 +139,9 @@ pub(super) struct Past {
     pub(super) slots: Vec<PastSlot>,
 }
 
+/// What is left of the sentence that marked an outcome as another call's.
+const MARK: &str = "This is the result of the same call, made earlier. It was not done again.";
+
 /// A place of a shrunk occurrence.
 #[derive(Debug)]
 pub(super) struct PastSlot {
@@ -141,6 +151,8 @@ pub(super) struct PastSlot {
     pub(super) nth: u32,
     pub(super) epoch: u32,
     pub(super) delivered: bool,
+    /// Whether it got the outcome as another call's.
+    pub(super) marked: bool,
 }
 
 /// The first bytes of a fingerprint.
@@ -183,11 +195,13 @@ impl Past {
 impl PastSlot {
     fn of(slot: &Slot, run: &str) -> Self {
         let Slot { turn, nth, epoch, delivered, .. } = *slot;
-        Self { run: (slot.run != run).then(|| slot.run.clone()), turn, nth, epoch, delivered }
+        let marked = matches!(&slot.given, Some(Given::Outcome { mark: Some(_), .. }));
+        Self { run: (slot.run != run).then(|| slot.run.clone()), turn, nth, epoch, delivered, marked }
     }
 
     fn into_slot(self, run: &str) -> Slot {
-        let Self { run: other, turn, nth, epoch, delivered } = self;
+        let Self { run: other, turn, nth, epoch, delivered, marked } = self;
+        let given = marked.then(|| Given::Outcome { mark: Some(MARK.to_owned()), stop: false });
         Slot {
             run: other.unwrap_or_else(|| run.to_owned()),
             turn,
@@ -195,7 +209,7 @@ impl PastSlot {
             id: String::new(),
             epoch,
             fingerprint: Fingerprint::default(),
-            given: None,
+            given,
             delivered,
         }
     }

@@ -136,8 +136,8 @@ pub struct Record {
     /// What the tool was declared to do when the newest attempt was claimed: a later declaration may be stricter, never
     /// laxer, for what is open.
     pub strictness: Strictness,
-    /// Whether a human permitted the newest attempt.
-    pub approved: bool,
+    /// The run whose permission by a human the newest attempt has, if it has one.
+    pub approved: Option<String>,
     /// Who did, where it is known.
     pub permit: Option<Signature>,
     /// What a human said last when it was in doubt. Later attempts leave it.
@@ -409,6 +409,16 @@ impl Claim {
 }
 
 impl Record {
+    /// Whether a human permitted the newest attempt to this asker: then it may be tried again until it happens.
+    pub fn is_permitted_to(&self, asker: &Asker) -> bool {
+        self.approved.as_ref() == Some(&asker.run) && self.fingerprint == asker.fingerprint
+    }
+
+    /// Whether it was done so long ago that only the fact is left.
+    pub fn is_forgotten(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.body == Body::Dropped)
+    }
+
     /// Whether this record is about arguments with this fingerprint: those of its outcome, or of its newest attempt. Of
     /// an outcome that is forgotten only the first 64 bits of the fingerprint are kept.
     pub fn is_about(&self, fingerprint: Fingerprint) -> bool {

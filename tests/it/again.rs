@@ -1,7 +1,7 @@
 //! The argument by which a model asks for the same thing once more.
 
 use serde_json::{Value, json};
-use toolonce::{Policy, Registry, ReplyKind, ToolError};
+use toolonce::{Policy, Registry, Repeat, ReplyKind, ToolError};
 
 use crate::bench::call;
 use crate::desk::Desk;
@@ -127,5 +127,18 @@ async fn beside_its_plain_sibling_it_is_that_one() {
         assert_eq!(desk.count("pay"), 1, "{replies:?}");
     }
     assert_eq!(desk.ask(&run, call("pay", &json!({"cents": 1, "again": 1})).turn(1)).await.kind(), ReplyKind::Executed);
+    assert_eq!(desk.count("pay"), 2);
+}
+
+#[tokio::test]
+async fn asking_again_asks_a_person_where_repeats_do() {
+    let desk = Desk::new().await.with("pay", again().repeat(Repeat::Ask));
+    let run = desk.run("r").await;
+    desk.ask(&run, call("pay", &json!({"cents": 1})).turn(0)).await;
+    let once_more = |turn| call("pay", &json!({"cents": 1, "again": 1})).turn(turn);
+    assert_eq!(desk.ask(&run, once_more(1)).await.kind(), ReplyKind::AwaitingApproval);
+    desk.guard.approve(&desk.question().await).await.unwrap();
+    assert_eq!(desk.ask(&run, once_more(2)).await.kind(), ReplyKind::Executed);
+    assert_eq!(desk.ask(&run, once_more(2)).await.kind(), ReplyKind::Replayed);
     assert_eq!(desk.count("pay"), 2);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolonce::protocol::record::Reason;
 use toolonce::store::MemoryStore;
-use toolonce::{Approval, Clock, ErrorKind, Policy, Repeat, Reply, ReplyKind, Run, Scope, Seen, ToolError};
+use toolonce::{Approval, Clock, ErrorKind, Policy, Repeat, Reply, ReplyKind, Resolution, Run, Scope, Seen, ToolError};
 
 use crate::bench::call;
 use crate::desk::{Desk, World};
@@ -275,4 +275,85 @@ async fn a_permission_that_its_call_did_not_need_is_void() {
     assert_eq!(desk.ask(&run, call("pay", &args()).turn(3)).await.kind(), ReplyKind::Executed);
     assert_eq!(desk.ask(&run, call("pay", &args()).turn(4)).await.kind(), ReplyKind::AwaitingApproval);
     assert_eq!(desk.count("pay"), 2);
+}
+
+#[tokio::test]
+async fn a_refusal_is_never_forgotten_for_newer_questions() {
+    let schema = json!({"type": "object", "properties": {
+        "to": {"type": "string"}, "memo": {"type": "string", "x-toolonce": "content"}}});
+    let desk = Desk::new().await.with_schema("mail", Policy::write().advanced(|a| a.attempts(1)), schema);
+    let run = desk.run("r").await;
+    let original = || call("mail", &json!({"to": "Ann Lee", "memo": "m"}));
+    desk.fails_with(ToolError::unknown("lost"));
+    let doubt = desk.ask(&run, original().turn(0)).await;
+    assert_eq!(doubt.kind(), ReplyKind::InDoubt);
+    let reworded = |n: u32| call("mail", &json!({"to": "ann lee", "memo": format!("memo {n}")}));
+    let told = desk.ask(&run, reworded(0).turn(1)).await;
+    assert_eq!(told.kind(), ReplyKind::AwaitingApproval);
+    desk.guard.deny(told.reference().unwrap(), "that would be the second").await.unwrap();
+    for n in 1..16 {
+        assert_eq!(desk.ask(&run, reworded(n).turn(1 + n)).await.kind(), ReplyKind::AwaitingApproval, "{n}");
+    }
+    let full = desk.ask(&run, reworded(16).turn(17)).await;
+    assert_eq!(full.kind(), ReplyKind::Refused);
+    assert!(full.message().contains("no room for another question"), "{full:?}");
+    desk.guard.resolve(doubt.reference().unwrap(), Resolution::Happened(json!("sent")), "seen").await.unwrap();
+    assert_eq!(desk.ask(&run, original().turn(30)).await.kind(), ReplyKind::Replayed);
+    assert_eq!(desk.ask(&run, reworded(0).turn(31)).await.kind(), ReplyKind::Denied);
+    assert_eq!(desk.count("mail"), 0);
+    // Questions that nobody answered make room once they expired.
+    desk.pass(DAY).await;
+    let after = desk.ask(&run, reworded(16).turn(32)).await;
+    assert_eq!((after.kind(), desk.count("mail")), (ReplyKind::Executed, 1), "{after:?}");
+    let refused = desk.ask(&run, reworded(0).turn(33)).await;
+    assert_eq!((refused.kind(), desk.count("mail")), (ReplyKind::Conflict, 1), "{refused:?}");
+}
+
+#[tokio::test]
+async fn what_one_run_is_permitted_another_is_not() {
+    let desk = Desk::new().await.with("pay", first().scope(Scope::Global).advanced(|a| a.attempts(1)));
+    let (one, other) = (desk.run("r1").await, desk.run("r2").await);
+    desk.ask(&one, call("pay", &args()).turn(0)).await;
+    desk.guard.approve(&desk.question().await).await.unwrap();
+    desk.fails_with(ToolError::retryable("refused connection"));
+    assert_eq!(desk.ask(&one, call("pay", &args()).turn(1)).await.kind(), ReplyKind::Failed);
+    let told = desk.ask(&other, call("pay", &args()).turn(0)).await;
+    assert_eq!((told.kind(), desk.count("pay")), (ReplyKind::AwaitingApproval, 0));
+    assert_eq!(desk.ask(&one, call("pay", &args()).turn(2)).await.kind(), ReplyKind::Executed);
+}
+
+#[tokio::test]
+async fn a_turn_that_was_left_behind_goes_on_waiting() {
+    let desk = desk().await.with("note", Policy::write());
+    let run = desk.run("r").await;
+    let first = desk.ask(&run, call("pay", &args()).turn(0)).await;
+    let _: u32 = run.step("model", first.message(), || async { Ok(7) }).await.unwrap();
+    desk.ask(&run, call("note", &args()).turn(1)).await;
+    desk.guard.approve(&desk.question().await).await.unwrap();
+    desk.settle().await;
+    let run = Run::resume(&desk.guard, "r", Seen::Through(1)).await.unwrap();
+    // It doesn't wait either: what the model said next is recorded.
+    let again = desk.begin(&run, call("pay", &args()).turn(0)).await;
+    assert!(again.is_finished());
+    let again = again.await.unwrap();
+    assert_eq!((again.message(), desk.count("pay")), (first.message(), 0));
+    let said: u32 = run.step("model", again.message(), || async { Ok(8) }).await.unwrap();
+    assert_eq!(said, 7);
+    assert_eq!(desk.ask(&run, call("pay", &args()).turn(2)).await.kind(), ReplyKind::Executed);
+}
+
+#[tokio::test]
+async fn a_question_that_finds_no_room_is_refused_as_that() {
+    let schema = json!({"type": "object", "properties": {
+        "to": {"type": "string", "x-toolonce": "identity"}, "body": {"type": "string"}}});
+    let desk = Desk::new().await.with_schema("mail", first(), schema);
+    let run = desk.run("r").await;
+    let mut kinds = Vec::new();
+    for n in 0..5 {
+        let long = json!({"to": "ann", "body": format!("{n} {}", "x".repeat(20_000))});
+        let told = desk.ask(&run, call("mail", &long).turn(n)).await;
+        assert!(!told.message().contains("store"), "at {n}: {told:?}");
+        kinds.push(told.kind());
+    }
+    assert_eq!((kinds[0], kinds[4]), (ReplyKind::AwaitingApproval, ReplyKind::Refused));
 }

@@ -142,7 +142,7 @@ fn record() -> impl Strategy<Value = Record> {
     );
     let arguments = (fingerprint(), digest(), prop::option::of(text()), prop::collection::vec(leaf(), 0..3));
     let slots = prop::collection::vec(slot(), 0..3);
-    let people = (any::<bool>(), prop::option::of(signature()), prop::option::of(statement()));
+    let people = (prop::option::of(text()), prop::option::of(signature()), prop::option::of(statement()));
     let declared = (strictness(), people);
     (numbers, state, arguments, slots, declared).prop_map(|(numbers, state, arguments, slots, declared)| {
         let (fence, generation, first_sent, replays) = numbers;
@@ -267,7 +267,7 @@ fn full() -> Base {
         fingerprint: Fingerprint::from_bytes(digest(1).0),
         executed: digest(2),
         strictness: Strictness::Keyed,
-        approved: true,
+        approved: Some("run-1".into()),
         permit: Some(signature("grace")),
         statement: Some(Statement {
             fence: Fence(297),

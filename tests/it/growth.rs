@@ -8,7 +8,7 @@ use toolonce::protocol::record::{
     Base, Body, Failure, FailureClass, Fence, Given, Last, Open, Outcome, Record, Slot, ToldBy,
 };
 use toolonce::store::MAX_VALUE;
-use toolonce::{Call, Policy, Repeat, ReplyKind, Run, Seen, ToolError, value_tool};
+use toolonce::{Call, KeyWindow, Policy, Repeat, ReplyKind, Run, Seen, ToolError, value_tool};
 
 use crate::bench::{Shop, call, shop};
 
@@ -161,7 +161,7 @@ fn the_only_sign_of_a_delivery_is_kept() {
     let mut base = base(vec![record]);
     bound(&mut base, 1, 2);
     let turns: Vec<_> = base.occurrences[0].slots.iter().map(|slot| slot.turn).collect();
-    assert_eq!(turns, [1, 4]);
+    assert_eq!(turns, [0, 1, 4]);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn the_newest_slots_are_kept() {
     let mut base = base(vec![record]);
     bound(&mut base, 1, 3);
     let turns: Vec<_> = base.occurrences[0].slots.iter().map(|slot| slot.turn).collect();
-    assert_eq!(turns, [2, 3, 4]);
+    assert_eq!(turns, [0, 3, 4], "and the first, which says when it was done");
 }
 
 /// One equal call in each of `turns`, each of them a wish of its own.
@@ -212,16 +212,51 @@ async fn numbers_of_occurrences_and_so_downstream_keys_stay() {
     assert_eq!(shop.ledger.count("each"), 80);
 }
 
+/// A service that never says whether it did what was asked, and then does.
+#[tokio::test]
+async fn attempts_that_end_unknown_find_room_for_each_other() {
+    let mut shop = shop().await;
+    let (ledger, tries) = (shop.ledger.clone(), std::sync::atomic::AtomicU32::new(0));
+    let body = move |_: Value, _| {
+        let works = tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 300;
+        if works {
+            ledger.write("keyed");
+        }
+        std::future::ready(if works { Ok(json!("done")) } else { Err(ToolError::unknown("e".repeat(500))) })
+    };
+    let policy = Policy::keyed(KeyWindow::Permanent).advanced(|a| a.attempts(1));
+    shop.tools.add(value_tool("keyed", "", json!({"type": "object"}), policy, body)).unwrap();
+    let run = shop.run("r").await;
+    for turn in 0..300 {
+        let reply = shop.tools.call(&run, call("keyed", &json!({"n": 1})).turn(turn)).await;
+        assert_eq!(reply.kind(), ReplyKind::InDoubt, "{turn}: {reply:?}");
+    }
+    let reply = shop.tools.call(&run, call("keyed", &json!({"n": 1})).turn(300)).await;
+    assert_eq!((reply.kind(), shop.ledger.count("keyed")), (ReplyKind::Executed, 1));
+}
+
+#[test]
+fn a_place_that_was_marked_stays_marked() {
+    let mut old = done(1, inline());
+    old.slots.push(Slot { given: Some(Given::Outcome { mark: Some("of turn 0".into()), stop: false }), ..slot(1) });
+    let mut base = base(vec![old, done(1, inline())]);
+    bound(&mut base, 1, KEPT_SLOTS);
+    let marked = |slot: &Slot| matches!(&slot.given, Some(Given::Outcome { mark: Some(_), .. }));
+    assert_eq!(base.occurrences[0].slots.iter().map(marked).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(decode(&encode(&base)), Ok(base));
+}
+
 /// Hundreds of equal calls in one message: what finds no room is refused before it runs, and what runs is recorded, whatever
 /// comes of it.
 #[tokio::test]
 async fn what_runs_at_one_time_finds_room_for_its_end() {
     type Ends = fn() -> Result<Value, ToolError>;
-    let ways: [(&str, Ends); 4] = [
+    let ways: [(&str, Ends); 5] = [
         ("short", || Ok(json!("y".repeat(100)))),
         ("pieces", || Ok(json!("y".repeat(5000)))),
         ("too long", || Ok(json!("y".repeat(20_000)))),
         ("failed", || Err(ToolError::permanent("é".repeat(500)))),
+        ("unknown", || Err(ToolError::unknown("é".repeat(500)))),
     ];
     for (name, ends) in ways {
         let mut shop = shop().await;
@@ -235,11 +270,16 @@ async fn what_runs_at_one_time_finds_room_for_its_end() {
         let run = shop.run("r").await;
         let calls: Vec<Call> = (0..400).map(|_| call("many", &json!({"n": 1}))).collect();
         let replies = shop.tools.answer(&run, 0, &calls).await;
-        let expected = if name == "failed" { ReplyKind::Failed } else { ReplyKind::Executed };
+        let expected = match name {
+            "failed" => ReplyKind::Failed,
+            "unknown" => ReplyKind::InDoubt,
+            _ => ReplyKind::Executed,
+        };
         let ended = replies.iter().filter(|reply| reply.kind() == expected).count();
         let refused = replies.iter().filter(|reply| reply.kind() == ReplyKind::Refused).count();
         assert_eq!((ended + refused, shop.ledger.count("ran")), (400, ended), "{name}");
         assert!(ended >= 100, "{name}: only {ended} found room");
-        assert!(shop.guard.inbox().await.unwrap().is_empty(), "{name}");
+        let open = if name == "unknown" { ended } else { 0 };
+        assert_eq!(shop.guard.inbox().await.unwrap().len(), open, "{name}");
     }
 }

@@ -220,3 +220,16 @@ async fn only_reads_may_stand_for_a_time() {
     let tool = value_tool("set", "", json!({"type": "object"}), policy, async |_: Value, _: Attempt| Ok(json!(1)));
     assert!(shop.tools.add(tool).unwrap_err().to_string().contains("read-only"));
 }
+
+#[tokio::test]
+async fn a_result_that_is_too_long_is_cut_alike_each_time() {
+    let mut shop = shop().await;
+    let body = |_: Value, _: Attempt| std::future::ready(Ok(json!("é".repeat(2000))));
+    let policy = Policy::read_only().advanced(|a| a.max_result(2000));
+    shop.tools.add(value_tool("long", "", json!({"type": "object"}), policy, body)).unwrap();
+    let run = shop.run("r").await;
+    let first = shop.tools.call(&run, call("long", &json!({})).turn(0).id("a")).await;
+    shop.settle().await;
+    let again = shop.tools.call(&run, call("long", &json!({})).turn(0).id("a")).await;
+    assert_eq!((again.kind(), again.message()), (ReplyKind::Replayed, first.message()));
+}

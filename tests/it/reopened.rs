@@ -1,7 +1,7 @@
 //! What is done again because another tool undid it.
 
 use serde_json::{Value, json};
-use toolonce::{InDoubt, Policy, Reopener, ReplyKind, Resolution, Run, ToolError};
+use toolonce::{InDoubt, Policy, Reopener, ReplyKind, Resolution, Run, Seen, ToolError};
 
 use crate::bench::call;
 use crate::desk::Desk;
@@ -123,4 +123,23 @@ async fn a_cancel_from_before_a_humans_word_reopens_nothing() {
     desk.guard.resolve(&doubt.reference, Resolution::Happened(json!("booked")), "asked").await.unwrap();
     let late = desk.ask(&run, call("book", &room(1)).turn(50)).await;
     assert_eq!((late.kind(), desk.count("book")), (Replayed, 0));
+}
+
+/// A record forgets the places of old turns, but not that they are old.
+#[tokio::test]
+async fn a_turn_that_was_left_behind_is_not_reopened() {
+    let desk = Desk::new().await.with("book", book()).with("cancel", Policy::write());
+    let run = desk.run("r").await;
+    for turn in 0..300 {
+        desk.ask(&run, call("book", &room(1)).turn(turn)).await;
+    }
+    desk.ask(&run, call("cancel", &room(1)).turn(300)).await;
+    desk.settle().await;
+    let run = Run::resume(&desk.guard, "r", Seen::Through(300)).await.unwrap();
+    for turn in [0, 1, 150, 299] {
+        let old = desk.ask(&run, call("book", &room(1)).turn(turn)).await;
+        assert!(matches!(old.kind(), ReplyKind::Replayed | ReplyKind::Stopped), "{turn}: {old:?}");
+    }
+    assert_eq!(desk.count("book"), 1);
+    assert_eq!(desk.ask(&run, call("book", &room(1)).turn(301)).await.kind(), ReplyKind::Executed);
 }

@@ -489,3 +489,32 @@ async fn secrets_and_seals_hold_on_sled_too() {
     let again: String = run.step("model", &"PLAIN-input", || async { unreachable!() }).await.unwrap();
     assert_eq!(again, said);
 }
+
+#[tokio::test]
+async fn what_completed_under_an_older_secret_reopens() {
+    let (store, ledger) = (MemoryStore::new(), Ledger::new());
+    let open = async |store: &MemoryStore, with: fn(GuardBuilder) -> GuardBuilder| {
+        let mut process = Process::open(store, &ledger, with).await;
+        let schema = json!({"type": "object", "properties": {"room": {"type": "integer", "x-toolonce": "identity"}}});
+        for (name, policy) in [("book", Policy::write().reopened_by(["cancel"])), ("cancel", Policy::write())] {
+            let ledger = ledger.clone();
+            let body = move |args: Value, _| {
+                ledger.write(&format!("{name} {args}"));
+                std::future::ready(Ok(json!("done")))
+            };
+            process.tools.add(value_tool(name, "", schema.clone(), policy, body)).unwrap();
+        }
+        process
+    };
+    let old = open(&store, |b| b.secret(secret(1))).await;
+    let run = Run::start(&old.guard, "r").await.unwrap();
+    for (turn, tool) in [(0, "book"), (1, "cancel")] {
+        assert_eq!(old.call(&run, turn, tool, json!({"room": 1})).await.kind(), ReplyKind::Executed);
+    }
+    old.guard.shutdown(Duration::from_secs(5)).await.unwrap();
+    let new = open(&store.reopen(), |b| b.secret(secret(2)).older_secret(secret(1))).await;
+    let run = Run::resume(&new.guard, "r", Seen::Through(1)).await.unwrap();
+    assert_eq!(new.call(&run, 2, "book", json!({"room": 1})).await.kind(), ReplyKind::Executed);
+    assert_eq!(new.call(&run, 3, "book", json!({"room": 1})).await.kind(), ReplyKind::Replayed);
+    assert_eq!(ledger.count("book"), 2);
+}

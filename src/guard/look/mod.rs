@@ -126,7 +126,7 @@ impl Guard {
             open: open_attempts(record),
             takes_no_from: record.is_tainted().then(|| quiet_from.saturating_add(settle)),
             failure: record.last.clone(),
-            approved: record.approved,
+            approved: record.approved.is_some(),
             permit: record.permit.clone(),
             statement: record.statement.clone(),
             outcome,

@@ -36,6 +36,7 @@ pub(super) fn asked(turn: Turn) -> Asked {
         id: String::new(),
         fingerprint: Fingerprint::default(),
         executed: Digest::default(),
+        again: false,
         looked_up: false,
     }
 }

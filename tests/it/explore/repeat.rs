@@ -152,6 +152,7 @@ impl Conversation<'_> {
             id,
             fingerprint: bytes().0,
             executed: bytes().1,
+            again: false,
             looked_up: false,
         }
     }

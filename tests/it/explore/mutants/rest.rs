@@ -82,7 +82,7 @@ pub(super) fn permission_for_one_attempt(
     limits: Limits,
 ) -> Decision {
     after_change(facts, (asked, policy, limits), |base| {
-        base.occurrences.iter_mut().for_each(|record| record.approved = false);
+        base.occurrences.iter_mut().for_each(|record| record.approved = None);
     })
 }
 
