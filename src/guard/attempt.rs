@@ -192,6 +192,7 @@ impl Inner {
             over,
             asker: work.asked.asker(),
             permitted,
+            settle_delay: work.tool.limits.settle_delay,
             strictness: work.tool.policy.effect().into(),
             executed,
             kept_arguments: keeps_arguments(work, text).then(|| text.to_owned()),

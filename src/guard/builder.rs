@@ -206,7 +206,7 @@ impl GuardBuilder {
         let list = self.secret.into_iter().chain(self.older_secrets).collect();
         let secrets = Arc::new(Secrets::new(list, seals, !store.is_exclusive(), self.unwritten)?);
         let sole = sole::Sole::of(&*store)?;
-        match secrets.admit(&*store, &self.namespace).await {
+        match secrets.admit_to_look(&*store, &self.namespace).await {
             // No call can be made before a run is begun, which asks again.
             Err(error) if error.kind() == ErrorKind::Store(StoreErrorKind::Unavailable) => {
                 tracing::warn!(%error, "the store doesn't work: with which secrets it was written is asked later");

@@ -128,7 +128,7 @@ impl Guard {
             Resolution::DidNotHappen => {
                 let now = inner.now.get();
                 let settle = millis(inner.settle_delay(tool));
-                let from = record.quiet_from(&inner.lease.at(now)).saturating_add(settle);
+                let from = record.no_counts_from(&inner.lease.at(now), settle);
                 if now < from {
                     let message = format!(
                         "an effect under way could still show for {} s: say it again then, or say that it did not \

@@ -165,6 +165,7 @@ impl Inner {
                 over: Over::Nothing,
                 asker: work.asked.asker(),
                 permitted: false,
+                settle_delay: work.tool.limits.settle_delay,
                 strictness: Strictness::ReadOnly,
                 executed: work.asked.executed,
                 kept_arguments: None,

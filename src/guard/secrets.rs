@@ -55,6 +55,13 @@ pub(crate) enum Unwritten {
     Refuse,
 }
 
+/// What a guard wants to be admitted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    Looking,
+    Work,
+}
+
 /// What a guard keeps its namespaces' contents secret with.
 pub(crate) struct Secrets {
     /// The first one is for writing.
@@ -116,7 +123,15 @@ impl Secrets {
         if self.admitted_by(Prefix::new(namespace)).is_some() {
             return Ok(());
         }
-        self.verify(store, namespace).await
+        self.verify(store, namespace, For::Work).await
+    }
+
+    /// Whether this guard may look at a namespace; one that may begin a secret or seal key begins it.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub(crate) async fn admit_to_look(&self, store: &dyn Store, namespace: &str) -> Result<(), Error> {
+        self.verify(store, namespace, For::Looking).await
     }
 
     /// The row by which the guard was admitted to a namespace; the inner `None` means that there was none.
@@ -124,7 +139,7 @@ impl Secrets {
         self.admitted.lock().unwrap_or_else(PoisonError::into_inner).get(&prefix).copied()
     }
 
-    async fn verify(&self, store: &dyn Store, namespace: &str) -> Result<(), Error> {
+    async fn verify(&self, store: &dyn Store, namespace: &str, purpose: For) -> Result<(), Error> {
         let prefix = Prefix::new(namespace);
         let key = prefix.secrets();
         loop {
@@ -140,13 +155,15 @@ impl Secrets {
             };
             let version = match row {
                 None => version,
-                Some(row) if self.unwritten == Unwritten::Refuse => {
+                Some(row) if self.unwritten == Unwritten::Refuse && row != SecretRow::default() => {
                     let unused = version.is_none() && is_empty(store, prefix).await?;
-                    if !unused && row != SecretRow::default() {
-                        return Err(not_in_use(namespace));
-                    }
-                    version
+                    return match purpose {
+                        // There is nothing to see. It isn't admitted: what it wrote would be under a secret unheard of.
+                        For::Looking if unused => Ok(()),
+                        _ => Err(not_in_use(namespace)),
+                    };
                 }
+                Some(_) if self.unwritten == Unwritten::Refuse => version,
                 Some(row) => {
                     let batch = Batch {
                         checks: vec![(key.clone(), version)],
@@ -236,7 +253,7 @@ impl Secrets {
         let seen = self.admitted_by(work.run.prefix);
         match found[..others].first() {
             Some(row) if seen != Some(row.as_ref().map(|row| row.version)) => {
-                self.verify(store, &work.run.namespace).await
+                self.verify(store, &work.run.namespace, For::Work).await
             }
             _ => Ok(()),
         }

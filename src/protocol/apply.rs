@@ -64,6 +64,8 @@ pub struct NewClaim {
     pub asker: Asker,
     /// Whether it needs that permission.
     pub permitted: bool,
+    /// How long after its end its effect may still show downstream.
+    pub settle_delay: Duration,
     /// What the tool is declared to do.
     pub strictness: Strictness,
     /// Digest of the arguments as executed.
@@ -223,6 +225,8 @@ fn claim_record(record: &mut Record, new: &NewClaim, permit: Option<Signature>) 
     if new.permitted || !stays {
         record.permit = permit.filter(|_| new.permitted);
     }
+    let settle = millis(new.settle_delay);
+    record.settle = if record.open.is_empty() { settle } else { record.settle.max(settle) };
     // What is open under a stricter declaration stays so.
     record.strictness = if record.open.is_empty() { new.strictness } else { record.strictness.max(new.strictness) };
     record.fingerprint = new.asker.fingerprint;

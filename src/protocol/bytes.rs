@@ -131,7 +131,7 @@ struct_field! {
     Statement { fence, happened, why, signed }
     Asker { run, fingerprint }
     Record {
-        fence, generation, first_sent, claim, open, last, outcome, fingerprint, executed, strictness, approved, permit,
+        fence, generation, first_sent, claim, open, last, outcome, fingerprint, executed, strictness, settle, approved, permit,
         statement, kept_arguments, leaves, replays, slots
     }
     Claim { fence, owner, claimed_at, deadline }

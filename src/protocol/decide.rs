@@ -404,12 +404,13 @@ impl Rule<'_> {
         }
         let other = record.is_some_and(|record| record.fingerprint != self.asked.fingerprint);
         let given = record.is_some_and(|record| record.is_permitted_to(&self.asked.asker()));
-        let repeats = self.asked.again || (occurrence > 0 && other);
+        // A repeat that was begun by somebody else's permission, or with other arguments.
+        let begun_otherwise = other || record.is_some_and(|record| record.approved.is_some());
+        let repeats = self.asked.again || (occurrence > 0 && begun_otherwise);
         let reason = match self.facts.look_alike {
             _ if given => None,
             _ if self.policy.approval == Approval::First => Some(Reason::First),
             Some(of) => Some(Reason::LookAlike { of: of.to_owned() }),
-            // By an argument of its own, or the repeat was begun with other arguments.
             None if repeats && self.policy.repeats() == Repeat::Ask => Some(Reason::Repeat),
             None => None,
         };
@@ -527,8 +528,8 @@ impl Rule<'_> {
 
     fn look_up(&self, record: &Record, body_here: bool) -> Act {
         let settle = Millis::try_from(self.limits.settle_delay.as_millis()).unwrap_or(Millis::MAX);
-        let quiet = record.quiet_from(self.facts.owners).saturating_add(settle);
-        Act::LookUp { fence: record.fence, no_counts_from: (!body_here).then_some(quiet) }
+        let counts_from = record.no_counts_from(self.facts.owners, settle);
+        Act::LookUp { fence: record.fence, no_counts_from: (!body_here).then_some(counts_from) }
     }
 
     fn may_resend(&self, record: &Record, window: KeyWindow) -> bool {

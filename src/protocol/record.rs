@@ -136,6 +136,9 @@ pub struct Record {
     /// What the tool was declared to do when the newest attempt was claimed: a later declaration may be stricter, never
     /// laxer, for what is open.
     pub strictness: Strictness,
+    /// How long after its end an effect of an attempt may still show downstream, in milliseconds, as the tool said when it
+    /// was claimed: who settles the call later need not know the tool.
+    pub settle: Millis,
     /// The run whose permission by a human the newest attempt has, if it has one.
     pub approved: Option<String>,
     /// Who did, where it is known.
@@ -409,6 +412,12 @@ impl Claim {
 }
 
 impl Record {
+    /// From when on a *no* counts, if a look-up or a human says it: every open attempt is quiet, and what it sent last has
+    /// had its time to show. `settle` is what the tool says today, in milliseconds.
+    pub fn no_counts_from(&self, owners: &dyn Owners, settle: Millis) -> Millis {
+        self.quiet_from(owners).saturating_add(settle.max(self.settle))
+    }
+
     /// Whether a human permitted the newest attempt to this asker: then it may be tried again until it happens.
     pub fn is_permitted_to(&self, asker: &Asker) -> bool {
         self.approved.as_ref() == Some(&asker.run) && self.fingerprint == asker.fingerprint

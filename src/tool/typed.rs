@@ -77,7 +77,17 @@ pub trait Tool: Send + Sync + 'static {
 }
 
 fn schema_of<A: JsonSchema>() -> serde_json::Value {
-    schemars::schema_for!(A).to_value()
+    let mut schema = schemars::schema_for!(A).to_value();
+    // A struct without fields: schemars leaves it open, but there is nothing that an argument could mean to it.
+    const SHAPED: [&str; 8] =
+        ["properties", "additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf", "not"];
+    if let Some(object) = schema.as_object_mut()
+        && object.get("type").is_some_and(|kind| kind == "object")
+        && !SHAPED.iter().any(|keyword| object.contains_key(*keyword))
+    {
+        object.insert("additionalProperties".to_owned(), false.into());
+    }
+    schema
 }
 
 /// The error names the place by its path: line and column are those of a text that the model never wrote.

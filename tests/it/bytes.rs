@@ -143,11 +143,11 @@ fn record() -> impl Strategy<Value = Record> {
     let arguments = (fingerprint(), digest(), prop::option::of(text()), prop::collection::vec(leaf(), 0..3));
     let slots = prop::collection::vec(slot(), 0..3);
     let people = (prop::option::of(text()), prop::option::of(signature()), prop::option::of(statement()));
-    let declared = (strictness(), people);
+    let declared = (strictness(), any::<u64>(), people);
     (numbers, state, arguments, slots, declared).prop_map(|(numbers, state, arguments, slots, declared)| {
         let (fence, generation, first_sent, replays) = numbers;
         let (claim, open, last, outcome) = state;
-        let (strictness, (approved, permit, statement)) = declared;
+        let (strictness, settle, (approved, permit, statement)) = declared;
         let (fingerprint, executed, kept_arguments, leaves) = arguments;
         Record {
             fence,
@@ -160,6 +160,7 @@ fn record() -> impl Strategy<Value = Record> {
             fingerprint,
             executed,
             strictness,
+            settle,
             approved,
             permit,
             statement,
@@ -267,6 +268,7 @@ fn full() -> Base {
         fingerprint: Fingerprint::from_bytes(digest(1).0),
         executed: digest(2),
         strictness: Strictness::Keyed,
+        settle: 60_000,
         approved: Some("run-1".into()),
         permit: Some(signature("grace")),
         statement: Some(Statement {

@@ -8,6 +8,7 @@ use toolonce::key::Fingerprint;
 use toolonce::protocol::growth::cut_texts;
 use toolonce::protocol::record::{Approval, ApprovalState, Asker, Base, Fence, Reason, Record, Signature, Statement};
 use toolonce::store::MemoryStore;
+use toolonce::testing::ManualClock;
 use toolonce::{
     Attempt, CallDetail, CallStatus, CallSummary, ErrorKind, Guard, Policy, Registry, Resolution, Run, ToolError,
     value_tool,
@@ -160,4 +161,26 @@ fn what_is_only_for_people_goes_before_the_end_of_an_attempt_does() {
     cut_texts(&mut base, 64);
     assert_eq!(base.occurrences, [Record::default()]);
     assert!(base.approvals[0].signed.is_none() && base.approvals[0].state != ApprovalState::Pending);
+}
+
+/// Who settles a call need not know its tool: how long an effect may go on showing is in the record.
+#[tokio::test]
+async fn a_no_is_too_early_while_the_tool_says_so_whoever_asks() {
+    let (store, clock) = (MemoryStore::new(), ManualClock::new());
+    let agent = Guard::builder(store.clone(), "look").clock(clock.clone()).build().await.unwrap();
+    let mut tools = Registry::new(&agent);
+    let policy = Policy::write().advanced(|a| a.attempts(1).settle_delay(Duration::from_secs(600)));
+    let body = async |_: Value, _: Attempt| Err::<Value, _>(ToolError::unknown("lost"));
+    tools.add(value_tool("t", "", json!({"type": "object"}), policy, body)).unwrap();
+    let run = Run::start(&agent, "r").await.unwrap();
+    let doubt = tools.call(&run, call("t", &json!({"n": 1}))).await;
+    let reference = doubt.reference().unwrap();
+    agent.shutdown(Duration::from_secs(1)).await.unwrap();
+
+    let command = Guard::builder(store.reopen(), "look").clock(clock.clone()).build().await.unwrap();
+    clock.advance(Duration::from_secs(120));
+    let early = command.resolve(reference, Resolution::DidNotHappen, "looked").await.unwrap_err();
+    assert_eq!(early.kind(), ErrorKind::TooEarly);
+    clock.advance(Duration::from_secs(481));
+    command.resolve(reference, Resolution::DidNotHappen, "looked").await.unwrap();
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolonce::store::{MemoryStore, Store};
 use toolonce::{
-    Call, ErrorKind, Guard, InDoubt, KeyWindow, Policy, Registry, Repeat, ReplyKind, Run, ToolError, value_tool,
+    Attempt, Call, ErrorKind, Guard, InDoubt, KeyWindow, Policy, Registry, Repeat, ReplyKind, Run, ToolError, tool,
+    value_tool,
 };
 
 use crate::bench::{call, shop};
@@ -181,4 +182,18 @@ async fn a_step_whose_value_can_not_be_read_back_is_an_error_at_once() {
     let error = run.step("nan", "", || async { Ok(f64::NAN) }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert_eq!(run.step("nan", "", || async { Ok(1.5) }).await.unwrap(), 1.5);
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct NoArguments {}
+
+#[tokio::test]
+async fn a_typed_write_tool_without_arguments_says_what_a_repeat_means() {
+    let mut shop = shop().await;
+    let reboot = |policy| tool("reboot", "", policy, async |_: NoArguments, _: Attempt| Ok("done".to_owned()));
+    let refused = shop.tools.add(reboot(Policy::write())).unwrap_err();
+    assert!(refused.to_string().contains("Policy::repeat"), "{refused}");
+    shop.tools.add(reboot(Policy::write().repeat(Repeat::Once))).unwrap();
+    let run = shop.run("r").await;
+    assert_eq!(shop.tools.call(&run, call("reboot", &json!({}))).await.kind(), ReplyKind::Executed);
 }

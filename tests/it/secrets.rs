@@ -518,3 +518,14 @@ async fn what_completed_under_an_older_secret_reopens() {
     assert_eq!(new.call(&run, 3, "book", json!({"room": 1})).await.kind(), ReplyKind::Replayed);
     assert_eq!(ledger.count("book"), 2);
 }
+
+/// A guard that is only to look at a namespace begins no secret in it, not even where nothing is written yet.
+#[tokio::test]
+async fn a_guard_that_looks_may_not_work_in_a_namespace_that_was_never_used() {
+    let (store, ledger) = (MemoryStore::new(), Ledger::new());
+    let looks = Process::open(&store, &ledger, |b| b.secret(secret(1)).existing()).await;
+    assert!(looks.guard.calls(None).await.unwrap().calls.is_empty());
+    let error = Run::start(&looks.guard, "r").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Secret);
+    assert!(rows(&store).await.is_empty());
+}

@@ -116,7 +116,7 @@ impl Guard {
         // A claim that nobody has noted the end of is taken for what it says: who opens the store knows of its owner's
         // death only from that moment on.
         let settle = millis(self.inner.settle_delay(&known.base.about.tool));
-        let quiet_from = record.quiet_from(&|_| Liveness::Alive);
+        let counts_from = record.no_counts_from(&|_| Liveness::Alive, settle);
         Ok(Execution {
             effect: record.strictness,
             downstream_key: downstream(key, &known.base, occurrence),
@@ -124,7 +124,7 @@ impl Guard {
             arguments: record.kept_arguments.clone(),
             first_sent: record.first_sent,
             open: open_attempts(record),
-            takes_no_from: record.is_tainted().then(|| quiet_from.saturating_add(settle)),
+            takes_no_from: record.is_tainted().then_some(counts_from),
             failure: record.last.clone(),
             approved: record.approved.is_some(),
             permit: record.permit.clone(),

@@ -71,6 +71,7 @@ pub(super) fn new_claim(asked: &Asked, effect: Effect, over: Over) -> NewClaim {
         over,
         asker: asked.asker(),
         permitted: false,
+        settle_delay: LIMITS.settle_delay,
         strictness: effect.into(),
         executed: asked.executed,
         kept_arguments: None,

@@ -37,8 +37,8 @@ pub(super) struct State {
     calls: u8,
     answers: u8,
     accounts: [Account; ASKERS.len()],
-    /// With which arguments the newest attempt of each occurrence was begun.
-    begun: Vec<u8>,
+    /// Whose the newest attempt of each occurrence was.
+    begun: Vec<usize>,
 }
 
 /// What the world knows of an asker.
@@ -89,7 +89,7 @@ impl Desk<'_> {
 
     /// Whether what is begun now needs a permission.
     fn needs_one(&self, state: &State, at: usize, occurrence: usize) -> bool {
-        let may_be_tried_again = state.begun.get(occurrence) == Some(&ASKERS[at].1);
+        let may_be_tried_again = state.begun.get(occurrence) == Some(&at);
         let is_repeat = self.policy == repeats_ask() && occurrence > 0;
         !may_be_tried_again && (self.policy == first() || is_repeat || state.alike)
     }
@@ -147,8 +147,8 @@ impl Desk<'_> {
         next.accounts[at].question = None;
         let claim = NewClaim { permitted, ..new_claim(&Self::asked(&next, at), self.policy.effect(), over) };
         must_apply(self.table, &mut next.base, occurrence, &Event::Claim(Box::new(claim)))?;
-        next.begun.resize(next.base.occurrences.len(), 0);
-        next.begun[occurrence] = ASKERS[at].1;
+        next.begun.resize(next.base.occurrences.len(), at);
+        next.begun[occurrence] = at;
         let fence = next.base.occurrences[occurrence].fence;
         let end = match run {
             Run::Succeeds => {

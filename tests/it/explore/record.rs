@@ -82,6 +82,7 @@ fn claim(over: Over, bytes: u8, at: Millis, window: Option<KeyWindow>) -> Event 
         over,
         asker: Asker { run: String::new(), fingerprint: Fingerprint::from_bytes([bytes; 32]) },
         permitted: false,
+        settle_delay: Duration::ZERO,
         strictness: if window.is_some() { Strictness::Keyed } else { Strictness::Write },
         executed: Digest([bytes; 32]),
         kept_arguments: None,

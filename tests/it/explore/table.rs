@@ -110,7 +110,7 @@ pub(super) trait Table {
     }
 
     fn ask(&self, base: &Base, question: Approval) -> Base {
-        ask(base, question)
+        ask(base, question).expect("few questions")
     }
 
     /// Whether a human may still answer a question that waits.

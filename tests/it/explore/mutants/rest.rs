@@ -1,7 +1,6 @@
 //! Mutants of permissions, asking again, reopening, look-alikes and reads.
 
 use toolonce::protocol::apply::{Event, Over, Refused, apply};
-use toolonce::protocol::approval::ask;
 use toolonce::protocol::decide::{Act, Asked, Before, Decision, Facts, Limits, before, decide};
 use toolonce::protocol::history::History;
 use toolonce::protocol::look_alike::{Alike, stands};
@@ -217,7 +216,7 @@ impl Table for Neglects {
     }
 
     fn ask(&self, base: &Base, question: Approval) -> Base {
-        let mut next = ask(base, question);
+        let mut next = Real.ask(base, question);
         if *self == Self::QuestionsAddNothing {
             next.occurrences.push(Record::default());
         }
