@@ -35,6 +35,8 @@ pub enum ErrorKind {
     StaleRun,
     /// The run was removed, or is being removed, since nothing had happened in it for longer than it is kept.
     RunPurged,
+    /// It is being looked at whether the run can be removed, and nothing is removed yet: try again.
+    RunClosing,
     /// Something of the run isn't settled yet.
     Unresolved,
     /// The clock contradicts what the store knows of the time.

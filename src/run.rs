@@ -205,6 +205,7 @@ impl Run {
             in_flight.used();
             return serde_json::from_str(&text).map_err(|error| self.unreadable(name, &error));
         }
+        self.guard.inner.runs.keep_open(&self.state).await?;
         let before = self.state.now().in_epoch(self.epoch)?.log.last_turn;
         let text = String::from_utf8(json(&compute().await?)?).unwrap_or_default();
         // What a resumed run will get, or nothing: a value that can't be read back would stop the run for good.
@@ -233,6 +234,7 @@ impl Run {
         let turn = seen.map_or(0, |seen| seen.saturating_add(1));
         let row = StepRow { turn, input, value: text }.to_bytes();
         loop {
+            self.guard.inner.runs.keep_open(&self.state).await?;
             let now = self.state.now().in_epoch(self.epoch)?;
             let log = RunLog { seen: now.log.seen.max(seen), active_at: self.guard.inner.now.get(), ..now.log };
             let mut batch = Batch {

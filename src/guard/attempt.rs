@@ -9,7 +9,7 @@ use tokio::task::{JoinError, JoinHandle};
 use super::Inner;
 use super::here::{UnrecordedEnd, Unwritten};
 use super::records::{Along, Known, Put, Records, downstream, pieces_of};
-use super::rows::{Reopening, Row};
+use super::rows::{Reopening, Row, RunLog};
 use super::work::Work;
 use crate::Millis;
 use crate::error::ErrorKind;
@@ -20,7 +20,7 @@ use crate::protocol::decide::{Act, Decision, Place};
 use crate::protocol::growth;
 use crate::protocol::history::History;
 use crate::protocol::notes::{Note, note};
-use crate::protocol::record::{Base, Failure, FailureClass, Fence, Record};
+use crate::protocol::record::{Base, Failure, FailureClass, Fence};
 use crate::store::{Durability, Purpose, StoreError, StoreErrorKind};
 use crate::tool::{Attempt, Job, Produced, ToolError};
 
@@ -399,7 +399,7 @@ impl Inner {
             let mut next = match apply(&known.base, occurrence, &event) {
                 Ok(next) => next,
                 Err(refused) => {
-                    self.note_refusal(work, known.base.occurrences.get(occurrence), &event, refused);
+                    self.note_refusal(work, (&known.base, occurrence), &event, refused);
                     return Ok(Err(refused));
                 }
             };
@@ -409,7 +409,7 @@ impl Inner {
                 along.deletes.extend(dropped.flat_map(|dropped| pieces_of(prefix, &work.key, dropped)));
             }
             let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Synced, Purpose::Complete);
-            if self.completed(work, (occurrence, is_success(&event)), put.await?, log)? {
+            if self.completed(work, (occurrence, is_success(&event)), put.await?, log).await? {
                 if matches!(event, Event::Answered { .. }) {
                     work.run.reads.wrote();
                 }
@@ -424,7 +424,7 @@ impl Inner {
         work: &Work,
         event: &mut Event,
         along: &mut Along,
-    ) -> Result<Option<super::rows::RunLog>, StoreError> {
+    ) -> Result<Option<RunLog>, StoreError> {
         let order = match event {
             Event::Ended { end: End::Success { order, .. }, .. } => order,
             Event::Answered { answer: Answer::Happened { order, .. }, .. } => order,
@@ -434,7 +434,10 @@ impl Inner {
             return Ok(None);
         }
         let now = work.run.now();
-        let mut log = now.log;
+        if !now.is_there() {
+            return Ok(None); // nothing is reopened in a run that was removed
+        }
+        let mut log = RunLog { active_at: now.log.active_at.max(self.now.get()), ..now.log };
         *order = log.complete(work.name());
         if work.part.reopens {
             let row = Reopening {
@@ -444,22 +447,24 @@ impl Inner {
             along.puts.push((work.run.prefix.reopening(&work.run.id, *order), row.to_bytes()));
         }
         along.checks.push((work.run.log_key(), now.log_version));
+        along.checks.push((work.run.row_key(), Some(now.row)));
         along.puts.push((work.run.log_key(), log.to_bytes()));
         Ok(Some(log))
     }
 
     /// Whether the put of an end is in, `happened` or not; if it isn't in, it is to be judged again.
-    pub(super) fn completed(
+    pub(super) async fn completed(
         &self,
         work: &Work,
         (occurrence, happened): (usize, bool),
         put: Put,
-        log: Option<super::rows::RunLog>,
+        log: Option<RunLog>,
     ) -> Result<bool, StoreError> {
         match put {
             Put::Done { version } => {
-                if let Some(log) = log {
-                    work.run.wrote_log(log, version);
+                match log {
+                    Some(log) => work.run.wrote_log(log, version),
+                    None => self.sign_of_life(&work.run),
                 }
                 if happened && work.tool.policy.effect().is_write() {
                     work.run.did(work.name(), (work.key, occurrence), self.now.get());
@@ -467,8 +472,9 @@ impl Inner {
                 Ok(true)
             }
             Put::Moved(existing) => {
-                let log = existing.into_iter().next().flatten();
-                work.run.refresh_log(log).map_err(corrupt)?;
+                if !existing.is_empty() {
+                    self.runs.refresh(&work.run).await.map_err(of_the_store)?;
+                }
                 Ok(false)
             }
         }
@@ -476,13 +482,16 @@ impl Inner {
 
     /// A second success of a `Write` is what the library exists to prevent: somebody has to know. An attempt whose
     /// success a look-up or a human told before, or that is recorded twice after an uncertain commit, is no second one.
-    fn note_refusal(&self, work: &Work, record: Option<&Record>, event: &Event, refused: Refused) {
-        let recorded = record.and_then(|record| record.outcome.as_ref()).map(|outcome| outcome.fence);
-        let second = match event {
-            Event::Ended { fence, end: End::Success { .. }, .. } => recorded != Some(*fence),
+    /// Of one whose record was removed that isn't known any more: where the same was begun anew it counts as one.
+    fn note_refusal(&self, work: &Work, (base, occurrence): (&Base, usize), event: &Event, refused: Refused) {
+        let Event::Ended { fence, end: End::Success { .. }, .. } = event else { return };
+        let outcome = base.occurrences.get(occurrence).and_then(|record| record.outcome.as_ref());
+        let second = match refused {
+            Refused::OutcomeRecorded => outcome.is_some_and(|outcome| outcome.fence != *fence),
+            Refused::Removed => !base.occurrences.is_empty(),
             _ => false,
         };
-        if second && refused == Refused::OutcomeRecorded && work.tool.policy.effect() == Effect::Write {
+        if second && work.tool.policy.effect() == Effect::Write {
             self.count_incident(work);
         }
     }
@@ -500,8 +509,12 @@ fn is_success(event: &Event) -> bool {
     )
 }
 
-pub(super) fn corrupt(error: crate::Error) -> StoreError {
-    StoreError::new(StoreErrorKind::Corrupt, error.to_string())
+pub(super) fn of_the_store(error: crate::Error) -> StoreError {
+    let kind = match error.kind() {
+        ErrorKind::Store(kind) => kind,
+        _ => StoreErrorKind::Corrupt,
+    };
+    StoreError::new(kind, error.to_string())
 }
 
 /// Notes the place that a claim is for.

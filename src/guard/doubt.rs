@@ -188,22 +188,27 @@ impl Inner {
         if !matches!(resolution, Resolution::Happened(_)) {
             return Ok(None);
         }
-        let (key, run) = (prefix.log(&base.about.run), prefix.run(&base.about.run));
-        let mut found = self.records.store().get(&[key.clone(), run]).await?;
+        let (key, run_key) = (prefix.log(&base.about.run), prefix.run(&base.about.run));
+        let mut found = self.records.store().get(&[key.clone(), run_key.clone()]).await?;
         let (run, stored) = (found.pop().flatten(), found.pop().flatten());
-        let run = run.map(|row| RunRow::from_bytes(&row.value)).transpose();
-        let root = run.map_err(|error| Error::corrupt("a run", error))?.and_then(|row| row.root);
+        let Some(run) = run else { return Ok(None) };
+        let row = RunRow::from_bytes(&run.value).map_err(|error| Error::corrupt("a run", error))?;
+        if !row.life.is_there() {
+            return Ok(None); // nothing is reopened in a run that was removed
+        }
         let mut log = match &stored {
             Some(stored) => RunLog::from_bytes(&stored.value).map_err(|error| Error::corrupt("a run's log", error))?,
             None => RunLog::default(),
         };
         let order = log.complete(&base.about.tool);
+        log.active_at = log.active_at.max(self.now.get());
         // What it was about is known only where the arguments were kept: else it reopens what any completion reopens.
-        let salt = root.as_deref().unwrap_or(&base.about.run);
+        let salt = row.root.as_deref().unwrap_or(&base.about.run);
         let values = arguments.map_or_else(Vec::new, |text| values_of(self.secrets.current(), salt, text));
-        let row = Reopening { tool: base.about.tool.clone(), values };
-        along.puts.push((prefix.reopening(&base.about.run, order), row.to_bytes()));
+        let reopening = Reopening { tool: base.about.tool.clone(), values };
+        along.puts.push((prefix.reopening(&base.about.run, order), reopening.to_bytes()));
         along.checks.push((key.clone(), stored.map(|stored| stored.version)));
+        along.checks.push((run_key, Some(run.version)));
         along.puts.push((key, log.to_bytes()));
         Ok(Some(log))
     }

@@ -59,7 +59,7 @@ impl Drive {
             tracing::error!(%error, tool = self.work.name(), "the store failed after the call was begun");
             return Told::InDoubt;
         }
-        if matches!(error.kind(), ErrorKind::StaleRun | ErrorKind::RunPurged) {
+        if matches!(error.kind(), ErrorKind::StaleRun | ErrorKind::RunPurged | ErrorKind::RunClosing) {
             return Told::Refused(error.to_string());
         }
         tracing::error!(%error, tool = self.work.name(), "the store failed");

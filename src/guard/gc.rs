@@ -2,21 +2,25 @@
 //!
 //! Removing a record frees its key, so an equal call would run again. That is why nothing frees a key but [`Guard::gc`]:
 //! records of a run go with their run and leave a tombstone, so that no call comes too late to be told; global ones
-//! only if their tool said so; what isn't settled never; and a clock that contradicts the store removes nothing.
+//! only if their tool said so, and not while a run is there that has a place or an answer in them; what isn't settled
+//! never; and a clock that contradicts the store removes nothing. Of a global record its numbers stay (see
+//! [`Floor`](crate::protocol::record::Floor)), so that what comes late from before can't be taken for what began since.
 //!
 //! # One run
 //!
 //! ```text
 //! 1  its row says `Closing`     every claim checks the row: from here on none is made
 //! 2  look again                 something came in between: its row says `Open` again
-//! 3  record after record        on the version seen, together with its pieces and its row in the index
-//! 4  manifests, steps, log
-//! 5  its row says `Purged`      the tombstone
+//! 3  its row says `Removing`    if it still says `Closing` as in 1, and its log is as in 2
+//! 4  record after record        on the version seen, together with its pieces and its row in the index
+//! 5  manifests, steps, log
+//! 6  its row says `Purged`      the tombstone
 //! ```
 //!
-//! A crash leaves a run that is closing; the next gc goes on with it.
+//! Whoever works in a run that is closing sets it to `Open` again. A crash before 3 leaves such a run; the next gc looks
+//! at it as at any other. A crash after 3 leaves one that the next gc goes on with.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -32,7 +36,7 @@ use crate::protocol::approval::is_expired;
 use crate::protocol::bytes;
 use crate::protocol::growth::Dropped;
 use crate::protocol::history::History;
-use crate::protocol::record::{Approval, ApprovalState, Base};
+use crate::protocol::record::{Approval, ApprovalState, Base, Record};
 use crate::store::{Batch, Committed, Durability, Key, Version, Versioned};
 
 /// A clock this far past the last thing that the store knows of is not believed.
@@ -64,6 +68,9 @@ impl GcOptions {
 pub enum GcClock {
     /// Only if it is not before the newest record, nor more than 7 days past it: a clock set to the year 2080 would
     /// free every key.
+    ///
+    /// It can't see a wrong clock that has already left its time in the store: after a single run, call or step under
+    /// that clock, the store's newest record agrees with it. Where that may happen, look at the time before.
     #[default]
     Checked,
     /// Always: a person has looked at it. For a store that was idle for more than a week.
@@ -88,28 +95,39 @@ struct Found {
     version: Version,
 }
 
-/// What a look at a run past its retention says.
-#[derive(Debug, PartialEq, Eq)]
+/// What a look at a run or a record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Goes,
-    /// Something happened in it lately.
+    /// Something happened in it lately, or may yet.
     Active,
     Unresolved,
+}
+
+/// Whose a record is.
+#[derive(Debug, Clone, Copy)]
+enum Of {
+    Run,
+    /// It goes by itself, so many milliseconds after the last thing that happened in it.
+    NoRun {
+        retention: u64,
+    },
 }
 
 impl Guard {
     /// Removes the runs of this guard's namespace in which nothing has happened for their
     /// [retention](crate::GuardBuilder::retention), and the global records past that of their
-    /// [tool](crate::Advanced::retention). What isn't settled (an open call, a pending approval) stays, and its run
-    /// with it. A call, start, attach or resume of a removed run is refused from then on. Safe beside running calls and
-    /// after a crash in the middle. Reads every record of the namespace.
+    /// [tool](crate::Advanced::retention) that no run which is kept has a call in. What isn't settled (an open call, a
+    /// pending approval) stays, and its run with it. A call, start, attach or resume of a removed run is refused from
+    /// then on. Safe beside running calls, other gcs and after a crash in the middle. Reads every record of the
+    /// namespace.
     ///
     /// # Errors
     /// [`ErrorKind::ClockDoubtful`] if the clock is before the newest record or more than 7 days past the last activity
     /// that the store knows of, unless it is [trusted](GcClock::Trusted); a store error, or a record that can't be read.
     pub async fn gc(&self, options: GcOptions) -> Result<GcReport, Error> {
         let sweep = Sweep::of(&self.inner, self.prefix);
-        self.inner.noted().await;
+        self.inner.written().await;
         let newest = sweep.newest().await?;
         if options.clock == GcClock::Checked {
             check_clock(sweep.now, newest)?;
@@ -120,6 +138,9 @@ impl Guard {
             sweep.run(run, &held, &mut report).await?;
         }
         sweep.globals(&mut report).await?;
+        if !self.inner.lease.is_alone() {
+            self.inner.lease.sweep(&**self.inner.records.store(), sweep.now).await?;
+        }
         Ok(report)
     }
 }
@@ -187,9 +208,7 @@ impl<'a> Sweep<'a> {
         let open = self.inner.open_records(self.prefix).await?;
         let mut runs = HashSet::new();
         for (_, known) in open.iter().filter(|(key, known)| self.is_unresolved(key, &known.base)) {
-            let slots = known.base.occurrences.iter().flat_map(|record| &record.slots);
-            runs.extend(slots.map(|slot| slot.run.clone()));
-            runs.extend(known.base.approvals.iter().map(|approval| approval.asker.run.clone()));
+            runs.extend(runs_in(&known.base).into_iter().map(str::to_owned));
             runs.insert(known.base.about.run.clone());
         }
         Ok(runs)
@@ -197,55 +216,108 @@ impl<'a> Sweep<'a> {
 
     async fn run(&self, found: Found, held: &HashSet<String>, report: &mut GcReport) -> Result<(), Error> {
         let Found { row, version } = found;
-        let id = row.run.clone();
-        let (log_key, life) = (self.prefix.log(&id), row.life);
-        if matches!(life, Life::Purged { .. }) {
-            return Ok(());
-        }
-        let stored = self.inner.records.store().get(std::slice::from_ref(&log_key)).await?.pop().flatten();
-        let active_at = stored.as_ref().map(log).transpose()?.map_or(0, |log| log.active_at).max(row.started_at);
-        let is_due = |at: Millis| self.now.saturating_sub(at) >= millis(self.inner.settings.retention);
-        if !is_due(active_at) {
-            return Ok(());
-        }
-        let verdict = if held.contains(&id) { Verdict::Unresolved } else { self.judge(&id, &is_due).await? };
-        match verdict {
-            Verdict::Goes => {}
-            Verdict::Active => return Ok(()),
-            Verdict::Unresolved => {
-                report.unresolved += 1;
-                return Ok(());
-            }
-        }
-        let log_check = (log_key, stored.map(|stored| stored.version));
-        let Some(version) = self.put_row(&row, Life::Closing, version, Some(log_check)).await? else {
-            return Ok(()); // somebody is at work in it
+        let version = match row.life {
+            Life::Purged { .. } => return Ok(()),
+            Life::Removing => version,
+            Life::Open | Life::Copying | Life::Closing => match self.close(&row, version, held, report).await? {
+                Some(version) => version,
+                None => return Ok(()),
+            },
         };
-        if self.judge(&id, &is_due).await? != Verdict::Goes {
-            self.put_row(&row, life, version, None).await?;
-            return Ok(());
-        }
-        report.records += self.empty(&id).await?;
+        report.records += self.empty(&row.run).await?;
         let tombstone = RunRow { history: History::default(), ..row };
         if self.put_row(&tombstone, Life::Purged { at: self.now }, version, None).await?.is_some() {
             report.runs += 1;
-            tracing::info!(run = %id, "a run was removed");
+            tracing::info!(run = %tombstone.run, "a run was removed");
         }
         Ok(())
     }
 
-    async fn judge(&self, run: &str, is_due: &impl Fn(Millis) -> bool) -> Result<Verdict, Error> {
+    /// Lets nothing begin any more in a run that is past its retention; gives the version of its row, which says
+    /// `Removing` then. What was judged holds at that commit: the row was `Closing` all the time, and the log unchanged.
+    async fn close(
+        &self,
+        row: &RunRow,
+        mut version: Version,
+        held: &HashSet<String>,
+        report: &mut GcReport,
+    ) -> Result<Option<Version>, Error> {
+        let (verdict, log) = self.judge(row, held).await?;
+        if verdict != Verdict::Goes {
+            return self.leave(row, version, (verdict, row.life == Life::Closing), report).await;
+        }
+        if row.life == Life::Copying {
+            return self.put_row(row, Life::Removing, version, Some(log)).await; // nothing can begin in it
+        }
+        if row.life == Life::Open {
+            match self.put_row(row, Life::Closing, version, Some(log)).await? {
+                Some(closing) => version = closing,
+                None => return Ok(None), // somebody is at work in it
+            }
+        }
+        let (verdict, log) = self.judge(row, held).await?;
+        if verdict == Verdict::Goes
+            && let Some(removing) = self.put_row(row, Life::Removing, version, Some(log)).await?
+        {
+            return Ok(Some(removing));
+        }
+        self.leave(row, version, (verdict, true), report).await
+    }
+
+    /// Leaves a run as it is, open.
+    async fn leave(
+        &self,
+        row: &RunRow,
+        version: Version,
+        (verdict, is_closing): (Verdict, bool),
+        report: &mut GcReport,
+    ) -> Result<Option<Version>, Error> {
+        report.unresolved += usize::from(verdict == Verdict::Unresolved);
+        if is_closing {
+            // A conflict means that somebody else has opened it, or another gc goes on with it.
+            self.put_row(row, Life::Open, version, None).await?;
+        }
+        Ok(None)
+    }
+
+    /// Whether a run goes, and the version of its log that this was found with.
+    async fn judge(
+        &self,
+        row: &RunRow,
+        held: &HashSet<String>,
+    ) -> Result<(Verdict, (Key, Option<Version>)), Error> {
+        let key = self.prefix.log(&row.run);
+        let stored = self.inner.records.store().get(std::slice::from_ref(&key)).await?.pop().flatten();
+        let active_at = stored.as_ref().map(log).transpose()?.map_or(0, |log| log.active_at).max(row.started_at);
+        let verdict = if !self.is_due(active_at) {
+            Verdict::Active
+        } else if held.contains(&row.run) {
+            Verdict::Unresolved
+        } else {
+            self.judge_records(&row.run).await?
+        };
+        Ok((verdict, (key, stored.map(|stored| stored.version))))
+    }
+
+    fn is_due(&self, active_at: Millis) -> bool {
+        self.now.saturating_sub(active_at) >= millis(self.inner.settings.retention)
+    }
+
+    /// What the records say in which a run has claimed or asked for something.
+    async fn judge_records(&self, run: &str) -> Result<Verdict, Error> {
         let mut verdict = Verdict::Goes;
-        let mut pages = Pages::of(self.prefix.all_of_run(RunKind::Units, run));
-        while let Some(page) = pages.next(self.inner).await? {
-            for key in page.iter().filter_map(|(index, _)| Prefix::key_in(index)) {
-                let Some(stored) = self.stored(&key).await? else { continue };
-                let base = read(&stored)?;
-                if self.is_unresolved(&key, &base) {
-                    return Ok(Verdict::Unresolved);
-                }
-                if !is_due(newest_in(&base)) {
-                    verdict = Verdict::Active;
+        for kind in [RunKind::Units, RunKind::Globals] {
+            let mut pages = Pages::of(self.prefix.all_of_run(kind, run));
+            while let Some(page) = pages.next(self.inner).await? {
+                for key in page.iter().filter_map(|(index, _)| Prefix::key_in(index)) {
+                    let Some(stored) = self.stored(&key).await? else { continue };
+                    let base = read(&stored)?;
+                    if self.is_unresolved(&key, &base) {
+                        return Ok(Verdict::Unresolved);
+                    }
+                    if !self.is_due(newest_of(run, &base)) {
+                        verdict = Verdict::Active;
+                    }
                 }
             }
         }
@@ -266,11 +338,11 @@ impl<'a> Sweep<'a> {
         while let Some(page) = pages.next(self.inner).await? {
             for (index, _) in page {
                 let Some(key) = Prefix::key_in(&index) else { continue };
-                records += usize::from(self.remove(&key, index, |_| true).await?);
+                records += usize::from(self.remove(&key, index, Of::Run).await? == Verdict::Goes);
             }
         }
-        use RunKind::{Contracts, LookAlikes, Manifests, Reopenings, Steps};
-        for kind in [Manifests, Steps, Contracts, LookAlikes, Reopenings] {
+        use RunKind::{Contracts, Globals, LookAlikes, Manifests, Reopenings, Steps};
+        for kind in [Manifests, Steps, Contracts, LookAlikes, Reopenings, Globals] {
             let mut pages = Pages::of(self.prefix.all_of_run(kind, run));
             while let Some(page) = pages.next(self.inner).await? {
                 self.delete(page.into_iter().map(|(key, _)| key).collect()).await?;
@@ -287,16 +359,10 @@ impl<'a> Sweep<'a> {
                 let Some(key) = Prefix::key_in(&index) else { continue };
                 let unit = GlobalUnit::from_bytes(&unit.value);
                 let unit = unit.map_err(|error| Error::corrupt("an entry of the index of records", error))?;
-                let Some(stored) = self.stored(&key).await? else { continue };
-                let base = read(&stored)?;
-                let due = |base: &Base| {
-                    let kept = self.inner.kept_for(&base.about.tool, unit.retention);
-                    kept.is_some_and(|kept| self.now.saturating_sub(newest_in(base)) >= kept)
-                };
-                match (due(&base), self.is_unresolved(&key, &base)) {
-                    (true, false) => report.records += usize::from(self.remove(&key, index, due).await?),
-                    (true, true) => report.unresolved += 1,
-                    (false, _) => {}
+                match self.remove(&key, index, Of::NoRun { retention: unit.retention }).await? {
+                    Verdict::Goes => report.records += 1,
+                    Verdict::Unresolved => report.unresolved += 1,
+                    Verdict::Active => {}
                 }
             }
         }
@@ -307,32 +373,65 @@ impl<'a> Sweep<'a> {
         Ok(self.inner.records.store().get(&[self.prefix.base(key)]).await?.pop().flatten())
     }
 
-    /// Removes a record with all that belongs to it, on the version that was judged. Whether it was there and went.
-    async fn remove(&self, key: &BaseKey, index: Key, goes: impl Fn(&Base) -> bool) -> Result<bool, Error> {
+    /// Removes a record with all that belongs to it, on the version that was judged; says what was found.
+    async fn remove(&self, key: &BaseKey, index: Key, of: Of) -> Result<Verdict, Error> {
         loop {
+            let mut batch = Batch { deletes: vec![self.prefix.open(key), index.clone()], ..Batch::default() };
             let Some(stored) = self.stored(key).await? else {
-                let checks = vec![(self.prefix.base(key), None)];
-                let batch = Batch { checks, deletes: vec![index], ..Batch::default() };
+                batch.checks.push((self.prefix.base(key), None));
                 self.inner.records.store().commit(batch, Durability::Ordered).await?;
-                return Ok(false);
+                return Ok(Verdict::Active);
             };
             let base = read(&stored)?;
-            if self.is_unresolved(key, &base) || !goes(&base) {
-                return Ok(false);
+            let verdict = self.judge_record(key, &base, of).await?;
+            if verdict != Verdict::Goes {
+                return Ok(verdict);
             }
             let outcomes =
                 base.occurrences.iter().enumerate().filter_map(|(n, record)| Some((n, record.outcome.as_ref()?)));
             let pieces = outcomes.filter_map(|(n, outcome)| Dropped::of(n, outcome));
-            let mut deletes = vec![self.prefix.base(key), self.prefix.open(key), index.clone()];
-            deletes.extend(pieces.flat_map(|pieces| pieces_of(self.prefix, key, pieces)));
-            let checks = vec![(self.prefix.base(key), Some(stored.version))];
-            let batch = Batch { checks, deletes, ..Batch::default() };
+            batch.deletes.extend(pieces.flat_map(|pieces| pieces_of(self.prefix, key, pieces)));
+            batch.checks.push((self.prefix.base(key), Some(stored.version)));
+            match (of, base.removed()) {
+                // What is left is found by its key only, as a global record that is kept for ever.
+                (Of::NoRun { .. }, left) if left != Base::default() => {
+                    batch.puts.push((self.prefix.base(key), bytes::encode(&left)));
+                }
+                // The tombstone of its run refuses everything that could go on from it.
+                _ => batch.deletes.push(self.prefix.base(key)),
+            }
             let committed = self.inner.records.store().commit(batch, Durability::Ordered).await?;
             self.inner.records.forget(key);
             if let Committed::Applied(_) = committed {
+                return Ok(Verdict::Goes);
+            }
+        }
+    }
+
+    async fn judge_record(&self, key: &BaseKey, base: &Base, of: Of) -> Result<Verdict, Error> {
+        if let Of::NoRun { retention } = of {
+            let kept = self.inner.kept_for(&base.about.tool, retention);
+            if kept.is_none_or(|kept| self.now.saturating_sub(newest_in(base)) < kept) {
+                return Ok(Verdict::Active);
+            }
+        }
+        if self.is_unresolved(key, base) {
+            return Ok(Verdict::Unresolved);
+        }
+        let is_used = matches!(of, Of::NoRun { .. }) && self.is_used(base).await?;
+        Ok(if is_used { Verdict::Active } else { Verdict::Goes })
+    }
+
+    /// Whether a run is there that could ask for what it was told once more.
+    async fn is_used(&self, base: &Base) -> Result<bool, Error> {
+        let rows: Vec<Key> = runs_in(base).into_iter().map(|run| self.prefix.run(run)).collect();
+        for found in self.inner.records.store().get(&rows).await?.into_iter().flatten() {
+            let row = RunRow::from_bytes(&found.value).map_err(|error| Error::corrupt("a run", error))?;
+            if row.life.is_there() {
                 return Ok(true);
             }
         }
+        Ok(false)
     }
 
     async fn delete(&self, deletes: Vec<Key>) -> Result<(), Error> {
@@ -382,9 +481,37 @@ impl Inner {
     }
 }
 
+/// The newest time that a record knows of.
 fn newest_in(base: &Base) -> Millis {
-    let asked = base.approvals.iter().map(|approval| approval.asked_at);
-    base.occurrences.iter().map(newest_time).chain(asked).max().unwrap_or(0)
+    newest_that(base, |_| true, |_| true)
+}
+
+/// The newest time that a record knows of what a run did in it.
+fn newest_of(run: &str, base: &Base) -> Millis {
+    let is_first = base.about.run == run;
+    let record = |record: &Record| match record.slots.is_empty() {
+        true => is_first,
+        false => record.slots.iter().any(|slot| slot.run == run),
+    };
+    newest_that(base, record, |approval| approval.asker.run == run)
+}
+
+fn newest_that(base: &Base, record: impl Fn(&Record) -> bool, approval: impl Fn(&Approval) -> bool) -> Millis {
+    let records = base.occurrences.iter().filter(|found| record(found)).flat_map(|record| {
+        let said = record.statement.as_ref().map(|statement| statement.signed.at);
+        [newest_time(record), said.unwrap_or(0)]
+    });
+    let questions = base.approvals.iter().filter(|found| approval(found)).flat_map(|approval| {
+        let answered = approval.signed.as_ref().map(|signed| signed.at);
+        [approval.asked_at, answered.unwrap_or(0)]
+    });
+    records.chain(questions).max().unwrap_or(0)
+}
+
+/// The runs that have a place or an answer of a human in a record.
+fn runs_in(base: &Base) -> BTreeSet<&str> {
+    let slots = base.occurrences.iter().flat_map(|record| &record.slots).map(|slot| slot.run.as_str());
+    slots.chain(base.approvals.iter().map(|approval| approval.asker.run.as_str())).collect()
 }
 
 fn read(stored: &Versioned) -> Result<Base, Error> {

@@ -69,6 +69,7 @@ pub(crate) use self::work::{Guarded, Keyed, MOST_TIMES, Work};
 use crate::canonical::Limits;
 use crate::error::{Error, ErrorKind};
 use crate::key::BaseKey;
+use crate::protocol::apply::millis;
 use crate::protocol::decide::Act;
 use crate::protocol::notes::Note;
 use crate::store::{Store, StoreError, StoreErrorKind};
@@ -89,6 +90,9 @@ pub(crate) struct Settings {
     pub(crate) retention: Duration,
 }
 
+/// That something happened in a run is written no more often than this, or than a thousandth of how long it is kept.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
+
 /// Something to write when there is time: nothing waits for it.
 pub(crate) enum Later {
     Notes(BaseKey),
@@ -104,18 +108,18 @@ async fn write_later(inner: std::sync::Weak<Inner>, mut later: mpsc::UnboundedRe
         let Some(inner) = inner.upgrade() else { return };
         let mut writing = JoinSet::new();
         let mut done = Vec::new();
-        let mut keys = HashSet::new();
+        let (mut keys, mut logs) = (HashSet::new(), HashSet::new());
         for next in gathered.drain(..) {
             match next {
                 Later::Notes(key) if keys.insert(key) => {
                     let inner = Arc::clone(&inner);
                     writing.spawn(async move { inner.records.flush(&key).await });
                 }
-                Later::Notes(_) => {}
-                Later::Log(run) => {
+                Later::Log(run) if logs.insert(run.log_key()) => {
                     let inner = Arc::clone(&inner);
                     writing.spawn(async move { inner.write_log(&run).await });
                 }
+                Later::Notes(_) | Later::Log(_) => {}
                 Later::Flush(flushed) => done.push(flushed),
             }
         }
@@ -250,7 +254,7 @@ impl Guard {
         inner.background.stop();
         let closed = tokio::select! {
             biased;
-            closed = inner.records.store().close() => closed,
+            closed = inner.close() => closed,
             () = clock.sleep(LAST_WRITES) => {
                 Err(StoreError::new(StoreErrorKind::Uncertain, "the store hangs: it could not be closed in time"))
             }
@@ -309,6 +313,17 @@ impl Inner {
             told = told => told.unwrap_or_else(|_| interrupted(&spot)),
             () = self.now.clock().sleep(patience) => out_of_patience(&spot),
         }
+    }
+
+    /// Gives the store up. What is left of this process's claims is nobody's from here on.
+    async fn close(&self) -> Result<(), StoreError> {
+        let store = self.records.store();
+        if !self.lease.is_alone()
+            && let Err(error) = self.lease.end(&**store).await
+        {
+            tracing::warn!(%error, "the sign of life could not be taken away: a later gc does it");
+        }
+        store.close().await
     }
 
     fn turned_away(&self, work: &Work) -> Option<&'static str> {
@@ -383,11 +398,26 @@ impl Inner {
         }
     }
 
+    /// Writes that something happened in a run, soon, unless that was written shortly before.
+    pub(crate) fn sign_of_life(&self, run: &Arc<RunState>) {
+        let often = (self.settings.retention / 1000).min(SIGN_OF_LIFE);
+        if self.now.get().saturating_sub(run.active_at()) >= millis(often) {
+            let _ = self.writer.send(Later::Log(Arc::clone(run)));
+        }
+    }
+
     /// Waits until the store has what was noted before: what was delivered must not be durable later than the claim
     /// that follows from it.
     pub(crate) async fn noted(&self) {
+        if self.records.has_notes() {
+            self.written().await;
+        }
+    }
+
+    /// Waits until the store has everything that was left for later before.
+    pub(crate) async fn written(&self) {
         let (done, flushed) = oneshot::channel();
-        if self.records.has_notes() && self.writer.send(Later::Flush(done)).is_ok() {
+        if self.writer.send(Later::Flush(done)).is_ok() {
             let _ = flushed.await;
         }
     }

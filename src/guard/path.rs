@@ -118,6 +118,7 @@ impl Drive {
         if !self.inner.lease.is_alone() {
             self.inner.runs.refresh(&self.work.run).await?;
         }
+        self.inner.runs.keep_open(&self.work.run).await?;
         // Read once: a claim that finds the run bound meanwhile is refused, and then it is read again.
         if !self.binds {
             match self.inner.contract(&self.work).await? {

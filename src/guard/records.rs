@@ -419,7 +419,7 @@ pub(crate) fn is_open(base: &Base) -> bool {
 
 /// The downstream key of the present generation of an occurrence.
 pub(crate) fn downstream(key: &BaseKey, base: &Base, occurrence: usize) -> DownstreamKey {
-    let generation = base.occurrences.get(occurrence).map_or(0, |record| record.generation);
+    let generation = base.occurrences.get(occurrence).map_or(base.floor.generation, |record| record.generation);
     key.downstream(u32::try_from(occurrence).unwrap_or(u32::MAX), generation)
 }
 

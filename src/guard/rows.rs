@@ -11,16 +11,18 @@
 //! l  run (32)                                         progress of a run           RunLog
 //! i  run (32) ‖ base key (32)                         a record of a run           RunUnit
 //! g  base key (32)                                    a record that no run keeps  GlobalUnit
+//! u  run (32) ‖ base key (32)                         such a record, found by a run that claimed or asked in it   empty
 //! m  run (32) ‖ turn (4)                              calls of one turn           Manifest, long
 //! s  run (32) ‖ name (32) ‖ n (4)                     value of a step             StepRow, long
 //! t  run (32) ‖ tool (32)                             a tool's key contract       ContractRow
 //! x  run (32) ‖ skeleton (32)                         calls that look alike       LookAlikes
 //! p  run (32) ‖ order (8)                             a completion that reopens   Reopening
-//! w  owner (16), under the namespace 0                proof of life               counter
+//! w  owner (16), under the namespace 0                proof of life               see `lease`
 //! ```
 //!
 //! The rows `i` and `g` are put by the batch that creates the record: `i` for one in the scope of a run, `g` for a global
-//! one whose tool has a retention; a global one without is kept for ever and found by its key only.
+//! one whose tool has a retention; a global one without is kept for ever. The row `u` is put by every claim and question
+//! of a run in a global record, so that the run isn't removed while that is open.
 //!
 //! A value whose first byte is 0x53 is sealed: see `seal`. A long row may be cut into pieces: see `long`. Numbers in
 //! keys are big endian, so that a scan sees them in order.
@@ -100,6 +102,10 @@ impl Prefix {
         self.key(Kind::Globals as u8, &[key.as_bytes()])
     }
 
+    pub(crate) fn run_global(self, run: &str, key: &BaseKey) -> Key {
+        self.key(RunKind::Globals as u8, &[&name(run), key.as_bytes()])
+    }
+
     /// The base key that the key of a record or of an index ends with.
     pub(crate) fn key_in(index: &Key) -> Option<BaseKey> {
         index.as_bytes().last_chunk().copied().map(BaseKey::from_bytes)
@@ -157,6 +163,7 @@ pub(crate) enum RunKind {
     Contracts = b't',
     LookAlikes = b'x',
     Reopenings = b'p',
+    Globals = b'u',
 }
 
 /// What all proofs of life start with.
@@ -197,10 +204,19 @@ pub(crate) enum Life {
     Open,
     /// A fork that isn't copied yet.
     Copying,
-    /// Found to be past its retention; what it has is being removed.
+    /// Found to be past its retention: nothing begins in it until it was looked at once more. Nothing is removed yet.
     Closing,
+    /// What it has is being removed.
+    Removing,
     /// Removed: what is left of the run.
     Purged { at: Millis },
+}
+
+impl Life {
+    /// Whether nothing of the run is removed.
+    pub(crate) fn is_there(self) -> bool {
+        !matches!(self, Self::Removing | Self::Purged { .. })
+    }
 }
 
 /// Progress of a run.
@@ -345,7 +361,7 @@ struct_field! {
 
 enum_field! {
     Seen { 0 => Nothing, 1 => Through(turn) }
-    Life { 0 => Open, 1 => Copying, 2 => Closing, 3 => Purged { at } }
+    Life { 0 => Open, 1 => Copying, 2 => Closing, 3 => Removing, 4 => Purged { at } }
 }
 
 impl Field for BaseKey {

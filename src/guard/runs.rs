@@ -72,13 +72,20 @@ impl RunNow {
         }
     }
 
+    /// Whether nothing of the run is removed.
+    pub(crate) fn is_there(&self) -> bool {
+        self.life.is_there()
+    }
+
     /// The run for a handle of this epoch.
     ///
     /// # Errors
-    /// [`ErrorKind::RunPurged`]; [`ErrorKind::StaleRun`] if the epoch is over.
+    /// [`ErrorKind::RunPurged`]; [`ErrorKind::RunClosing`]; [`ErrorKind::StaleRun`] if the epoch is over.
     pub(crate) fn in_epoch(self, epoch: u32) -> Result<Self, Error> {
-        if self.life != Life::Open {
-            return Err(purged());
+        match self.life {
+            Life::Open => {}
+            Life::Closing => return Err(closing()),
+            Life::Copying | Life::Removing | Life::Purged { .. } => return Err(purged()),
         }
         if self.history.epoch() != epoch {
             return Err(Error::new(
@@ -89,6 +96,14 @@ impl RunNow {
         }
         Ok(self)
     }
+}
+
+fn closing() -> Error {
+    Error::new(
+        ErrorKind::RunClosing,
+        "nothing had happened in this run for longer than runs are kept, and it is being looked at whether it can be \
+         removed. Nothing is removed yet: try again",
+    )
 }
 
 fn purged() -> Error {
@@ -103,12 +118,12 @@ fn purged() -> Error {
 /// Why nobody may join a run in this state.
 fn closed(id: &str, life: Life) -> Option<Error> {
     match life {
-        Life::Open => None,
+        Life::Open | Life::Closing => None,
         Life::Copying => Some(Error::new(
             ErrorKind::NoSuchRun,
             format!("run {id:?} is a fork that was not made to its end: fork again, or choose another id"),
         )),
-        Life::Closing | Life::Purged { .. } => Some(purged()),
+        Life::Removing | Life::Purged { .. } => Some(purged()),
     }
 }
 
@@ -119,6 +134,23 @@ impl RunState {
 
     pub(crate) fn now(&self) -> RunNow {
         self.lock().clone()
+    }
+
+    /// When it was last written down that something happened in the run.
+    pub(crate) fn active_at(&self) -> Millis {
+        let now = self.lock();
+        now.log.active_at.max(now.started_at)
+    }
+
+    /// The run's row with this history, open.
+    fn row(&self, now: &RunNow, history: History) -> RunRow {
+        RunRow {
+            run: self.id.to_string(),
+            started_at: now.started_at,
+            history,
+            life: Life::Open,
+            root: self.root.as_deref().map(str::to_owned),
+        }
     }
 
     /// What values of the run are salted with. A fork has its parent's, or what was done before couldn't be compared.
@@ -181,14 +213,16 @@ impl RunState {
             if row.version > now.row {
                 now.row = row.version;
                 now.life = read.life;
+                if now.history.epoch() != read.history.epoch() {
+                    now.unwritten = None;
+                }
                 now.history = Arc::new(read.history);
-                now.unwritten = None;
             }
         }
         self.refresh_log(log)
     }
 
-    pub(crate) fn refresh_log(&self, log: Option<Versioned>) -> Result<(), Error> {
+    fn refresh_log(&self, log: Option<Versioned>) -> Result<(), Error> {
         let Some(log) = log else { return Ok(()) };
         let read = RunLog::from_bytes(&log.value).map_err(|error| Error::corrupt("a run's log", error))?;
         let mut now = self.lock();
@@ -248,8 +282,36 @@ impl Runs {
         }
     }
 
-    /// Finds a run.
+    /// Finds a run to work in.
     pub(crate) async fn attach(&self, namespace: &Arc<str>, id: &str) -> Result<Arc<RunState>, Error> {
+        let state = self.find(namespace, id).await?;
+        self.keep_open(&state).await?;
+        Ok(state)
+    }
+
+    /// Takes a run back that a gc has closed to look at it: whoever works in it shows that it isn't left. The gc finds
+    /// that the row has moved.
+    pub(crate) async fn keep_open(&self, state: &RunState) -> Result<(), Error> {
+        loop {
+            let now = state.now();
+            if now.life != Life::Closing {
+                return Ok(());
+            }
+            let value = state.row(&now, History::clone(&now.history)).to_bytes();
+            let batch = Batch {
+                checks: vec![(state.row_key(), Some(now.row))],
+                puts: vec![(state.row_key(), value.clone())],
+                ..Batch::default()
+            };
+            let row = match self.store.commit(batch, Durability::Synced).await? {
+                Committed::Applied(version) => Some(Versioned { version, value }),
+                Committed::Conflict(existing) => existing.into_iter().next().flatten(),
+            };
+            state.refresh(row, None)?;
+        }
+    }
+
+    async fn find(&self, namespace: &Arc<str>, id: &str) -> Result<Arc<RunState>, Error> {
         self.secrets.admit(&*self.store, namespace).await?;
         let prefix = Prefix::new(namespace);
         let mut found = self.store.get(&[prefix.run(id), prefix.log(id)]).await?;
@@ -273,18 +335,12 @@ impl Runs {
         seen: impl Fn(&RunLog) -> Seen,
     ) -> Result<(Arc<RunState>, u32), Error> {
         loop {
-            let state = self.attach(namespace, id).await?;
+            let state = self.find(namespace, id).await?;
             let now = state.now();
             let seen = seen(&now.log);
             let mut history = History::clone(&now.history);
             history.cuts.push(seen);
-            let row = RunRow {
-                run: id.to_owned(),
-                started_at: now.started_at,
-                history: history.clone(),
-                life: Life::Open,
-                root: state.root.as_deref().map(str::to_owned),
-            };
+            let row = state.row(&now, history.clone());
             let log = RunLog { active_at: at, ..cut(now.log, seen) };
             let batch = Batch {
                 checks: vec![(state.row_key(), Some(now.row)), (state.log_key(), now.log_version)],
@@ -302,6 +358,7 @@ impl Runs {
                             row: version,
                             log,
                             log_version: Some(version),
+                            life: Life::Open,
                             unwritten: None,
                             ..now
                         };
@@ -348,12 +405,13 @@ impl Runs {
         state.refresh(row, log)
     }
 
-    /// Writes that a turn was answered, in order and not synced.
+    /// Writes which turn was answered last and that something happened, in order and not synced.
     pub(crate) async fn write_log(&self, state: &RunState, at: Millis) -> Result<(), Error> {
+        let epoch = state.now().history.epoch();
         loop {
             let mut now = state.now();
-            if now.life != Life::Open {
-                return Ok(()); // a run that was removed makes no progress
+            if now.history.epoch() != epoch || !now.is_there() {
+                return Ok(()); // resumed by somebody, which was a sign of life as well, or removed
             }
             now.log.active_at = now.log.active_at.max(at);
             let batch = Batch {
@@ -368,11 +426,7 @@ impl Runs {
                 }
                 Committed::Conflict(mut existing) => {
                     let (row, log) = (existing.pop().flatten(), existing.pop().flatten());
-                    let stale = row.as_ref().is_some_and(|row| row.version != now.row);
                     state.refresh(row, log)?;
-                    if stale {
-                        return Ok(());
-                    }
                 }
             }
         }

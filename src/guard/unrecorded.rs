@@ -96,7 +96,7 @@ impl Inner {
             note_place(&mut next, work, occurrence, place);
             work.index(&known, &mut along);
             let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Synced, Purpose::Complete);
-            if self.completed(work, (occurrence, came.is_ok()), put.await?, log)? {
+            if self.completed(work, (occurrence, came.is_ok()), put.await?, log).await? {
                 return Ok(());
             }
         }

@@ -142,22 +142,23 @@ impl Work {
         self.run.now().in_epoch(self.epoch)
     }
 
-    /// Adds the row under which the record is found again to the batch that creates it.
+    /// Adds the rows under which the record is found again: to the batch that creates it, and for a global one to each in
+    /// which its run claims or asks.
     pub(crate) fn index(&self, known: &Known, along: &mut Along) {
-        if known.version.is_some() {
-            return;
-        }
         let prefix = self.run.prefix;
-        let retention = self.tool.policy.advanced.retention;
-        match (self.alias, retention) {
-            (Some(alias), _) => {
+        let is_new = known.base.is_blank();
+        match (self.alias, self.tool.policy.advanced.retention) {
+            (Some(alias), _) if is_new => {
                 along.puts.push((prefix.run_unit(&self.run.id, &self.key), RunUnit { alias }.to_bytes()));
             }
-            (None, Some(retention)) => {
-                let unit = GlobalUnit { retention: millis(retention) };
-                along.puts.push((prefix.global_unit(&self.key), unit.to_bytes()));
+            (Some(_), _) => {}
+            (None, retention) => {
+                along.puts.push((prefix.run_global(&self.run.id, &self.key), Vec::new()));
+                if let Some(retention) = retention.filter(|_| is_new) {
+                    let unit = GlobalUnit { retention: millis(retention) };
+                    along.puts.push((prefix.global_unit(&self.key), unit.to_bytes()));
+                }
             }
-            (None, None) => {}
         }
     }
 

@@ -154,6 +154,9 @@ pub enum Refused {
     /// The attempt isn't open: its end is known, or it was never begun.
     #[error("the attempt isn't open")]
     NotOpen,
+    /// The attempt is from before the record was removed: it says nothing of what was begun since.
+    #[error("the record of the attempt was removed")]
+    Removed,
     /// A newer attempt was begun after the question was put.
     #[error("the answer is about an older attempt")]
     OldAttempt,
@@ -170,18 +173,24 @@ pub enum Refused {
 /// # Errors
 /// [`Refused`] if the table has no such transition; then nothing has changed.
 pub fn apply(base: &Base, occurrence: usize, event: &Event) -> Result<Base, Refused> {
+    if let Event::Ended { fence, .. } | Event::Answered { fence, .. } = event
+        && (Fence(1)..=base.floor.fence).contains(fence)
+    {
+        return Err(Refused::Removed);
+    }
     let mut next = base.clone();
     match event {
         Event::Claim(claim) => {
             if occurrence == next.occurrences.len() {
-                next.occurrences.push(Record::default());
+                next.occurrences.push(Record { generation: next.floor.generation, ..Record::default() });
             }
             if claim.permitted && !approval::is_approved(&next, &claim.asker) {
                 return Err(Refused::NotApproved);
             }
             let permit = approval::signature(&next, &claim.asker).cloned();
             approval::withdraw(&mut next, &claim.asker);
-            claim_record(record(&mut next, occurrence)?, claim, permit)?;
+            let floor = next.floor.fence;
+            claim_record(record(&mut next, occurrence)?, claim, permit, floor)?;
         }
         Event::Ended { fence, end, at } => ended(record(&mut next, occurrence)?, *fence, end, *at)?,
         Event::Answered { fence, answer, at } => answered(record(&mut next, occurrence)?, *fence, answer, *at)?,
@@ -198,7 +207,12 @@ fn record(base: &mut Base, occurrence: usize) -> Result<&mut Record, Refused> {
     base.occurrences.get_mut(occurrence).ok_or(Refused::NoOccurrence)
 }
 
-fn claim_record(record: &mut Record, new: &NewClaim, permit: Option<Signature>) -> Result<(), Refused> {
+fn claim_record(
+    record: &mut Record,
+    new: &NewClaim,
+    permit: Option<Signature>,
+    floor: Fence,
+) -> Result<(), Refused> {
     if record.outcome.is_some() {
         return Err(Refused::OutcomeRecorded);
     }
@@ -211,7 +225,7 @@ fn claim_record(record: &mut Record, new: &NewClaim, permit: Option<Signature>) 
         record.generation += u32::from(record.fence != Fence::default());
         record.first_sent = None;
     }
-    record.fence.0 += 1;
+    record.fence = Fence(record.fence.max(floor).0 + 1);
     let first_sent = *record.first_sent.get_or_insert(new.at);
     record.claim = Some(Claim {
         fence: record.fence,

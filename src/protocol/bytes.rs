@@ -30,7 +30,7 @@
 
 use super::growth::{FingerprintHead, Past, PastSlot};
 use super::record::{
-    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open,
+    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last, Leaf, Open,
     Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
 };
 pub use crate::codec::BytesError;
@@ -92,7 +92,7 @@ const PAST: u8 = 1;
 
 impl Field for Base {
     fn put(&self, out: &mut Vec<u8>) {
-        let Base { about, occurrences, approvals } = self;
+        let Base { about, occurrences, approvals, floor } = self;
         about.put(out);
         put_length(occurrences.len(), out);
         for record in occurrences {
@@ -108,6 +108,7 @@ impl Field for Base {
             }
         }
         approvals.put(out);
+        floor.put(out);
     }
     fn take(input: &mut &[u8]) -> Result<Self, BytesError> {
         let about = About::take(input)?;
@@ -118,7 +119,7 @@ impl Field for Base {
             _ => Err(BytesError::Format("unknown variant")),
         };
         let occurrences = (0..count).map(occurrence).collect::<Result<_, _>>()?;
-        Ok(Base { about, occurrences, approvals: Field::take(input)? })
+        Ok(Base { about, occurrences, approvals: Field::take(input)?, floor: Field::take(input)? })
     }
 }
 
@@ -126,6 +127,7 @@ struct_field! {
     Past { fence, outcome, generation, second, fingerprint, slots }
     PastSlot { run, turn, nth, epoch, delivered, marked }
     About { tool, run }
+    Floor { fence, generation }
     Approval { asker, asked_at, reason, arguments, state, signed }
     Signature { who, at }
     Statement { fence, happened, why, signed }

@@ -24,6 +24,35 @@ pub struct Base {
     pub occurrences: Vec<Record>,
     /// Questions put to a human about calls of this key, and the answers that aren't used up.
     pub approvals: Vec<Approval>,
+    /// What its attempts go on from.
+    pub floor: Floor,
+}
+
+/// What is left of a base record that was removed: the life of a key goes on, so its numbers do. An attempt from before
+/// the removal can neither end nor settle one made after it, and what is sent then has a downstream key of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Floor {
+    /// The highest fence that was handed out before.
+    pub fence: Fence,
+    /// The generation that each occurrence begins with.
+    pub generation: u32,
+}
+
+impl Base {
+    /// What must stay when everything else of it is removed.
+    pub fn removed(&self) -> Self {
+        let begun = self.occurrences.iter().filter(|record| record.fence != Fence::default());
+        let floor = begun.fold(self.floor, |floor, record| Floor {
+            fence: floor.fence.max(record.fence),
+            generation: floor.generation.max(record.generation.saturating_add(1)),
+        });
+        Self { floor, ..Self::default() }
+    }
+
+    /// Whether it says nothing of any call.
+    pub fn is_blank(&self) -> bool {
+        self.occurrences.is_empty() && self.approvals.is_empty()
+    }
 }
 
 /// What a base record is about; never part of a decision.
