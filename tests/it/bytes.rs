@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use toolonce::key::{Digest, Fingerprint, LeafDigest};
 use toolonce::protocol::bytes::{BytesError, VERSION, decode, encode};
 use toolonce::protocol::record::{
-    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Given, Last, Leaf, Open,
+    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last, Leaf, Open,
     Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
 };
 
@@ -209,8 +209,9 @@ fn past() -> impl Strategy<Value = Record> {
 fn base() -> impl Strategy<Value = Base> {
     let about = (text(), text()).prop_map(|(tool, run)| About { tool, run });
     let occurrence = prop_oneof![record(), past()];
-    let fields = (about, prop::collection::vec(occurrence, 0..4), prop::collection::vec(approval(), 0..3));
-    fields.prop_map(|(about, occurrences, approvals)| Base { about, occurrences, approvals })
+    let floor = (fence(), any::<u32>()).prop_map(|(fence, generation)| Floor { fence, generation });
+    let fields = (about, prop::collection::vec(occurrence, 0..4), prop::collection::vec(approval(), 0..3), floor);
+    fields.prop_map(|(about, occurrences, approvals, floor)| Base { about, occurrences, approvals, floor })
 }
 
 proptest! {
@@ -303,7 +304,7 @@ fn full() -> Base {
     let mut forgotten = Base {
         about: About { run: "run-1".into(), ..About::default() },
         occurrences: vec![done.clone(), done.clone()],
-        approvals: Vec::new(),
+        ..Base::default()
     };
     forgotten.occurrences[0].slots.last_mut().unwrap().run = "run-2".into();
     let _ = toolonce::protocol::growth::bound(&mut forgotten, 1, 256);
@@ -328,6 +329,7 @@ fn full() -> Base {
                 signed: Some(signature("ada")),
             },
         ],
+        floor: Floor { fence: Fence(290), generation: 1 },
     }
 }
 

@@ -11,6 +11,7 @@ mod desk;
 mod explore;
 mod fork;
 mod gc;
+mod gc_races;
 mod growth;
 mod house;
 mod keys;

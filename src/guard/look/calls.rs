@@ -93,7 +93,7 @@ pub struct CallSummary {
     pub occurrence: usize,
     /// When the newest thing that is known of it happened, in milliseconds since the Unix epoch; `None` if no time is.
     pub at: Option<Millis>,
-    /// How often its execution was begun.
+    /// How often its execution was begun. Goes on from the highest before, where a gc removed the record of equal calls.
     pub attempts: u64,
 }
 
