@@ -79,6 +79,11 @@ impl Process {
         self.settle().await;
     }
 
+    async fn end_newest(&self, how: Result<Value, ToolError>) {
+        let newest = self.bodies.lock().unwrap().len() - 1;
+        self.end(newest, how).await;
+    }
+
     /// Begins a call and goes as far as it gets.
     async fn begin(&self, run: &Run, call: Call) -> JoinHandle<Reply> {
         let (tools, run) = (self.tools.clone(), run.clone());
@@ -91,8 +96,7 @@ impl Process {
     async fn done(&self, run: &Run, call: Call, how: Result<Value, ToolError>) -> Reply {
         let asked = self.begin(run, call).await;
         if !asked.is_finished() {
-            let newest = self.bodies.lock().unwrap().len() - 1;
-            self.end(newest, how).await;
+            self.end_newest(how).await;
         }
         asked.await.unwrap()
     }
@@ -258,7 +262,7 @@ async fn a_call_at_any_step_of_a_gc_is_refused_or_keeps_its_run() {
             let again = process.told(&run, begun.clone()).await;
             if is_begun {
                 assert_eq!(again.kind(), ReplyKind::Running, "step {n}: {again:?}");
-                process.end(process.bodies.lock().unwrap().len() - 1, Ok(json!("done"))).await;
+                process.end_newest(Ok(json!("done"))).await;
                 assert_eq!(asked.await.unwrap().kind(), ReplyKind::Executed, "step {n}");
                 assert_eq!(process.told(&run, pay().turn(9)).await.kind(), ReplyKind::Replayed, "step {n}");
                 kept += 1;
