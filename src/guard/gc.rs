@@ -281,11 +281,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// Whether a run goes, and the version of its log that this was found with.
-    async fn judge(
-        &self,
-        row: &RunRow,
-        held: &HashSet<String>,
-    ) -> Result<(Verdict, (Key, Option<Version>)), Error> {
+    async fn judge(&self, row: &RunRow, held: &HashSet<String>) -> Result<(Verdict, (Key, Option<Version>)), Error> {
         let key = self.prefix.log(&row.run);
         let stored = self.inner.records.store().get(std::slice::from_ref(&key)).await?.pop().flatten();
         let active_at = stored.as_ref().map(log).transpose()?.map_or(0, |log| log.active_at).max(row.started_at);

@@ -207,12 +207,7 @@ fn record(base: &mut Base, occurrence: usize) -> Result<&mut Record, Refused> {
     base.occurrences.get_mut(occurrence).ok_or(Refused::NoOccurrence)
 }
 
-fn claim_record(
-    record: &mut Record,
-    new: &NewClaim,
-    permit: Option<Signature>,
-    floor: Fence,
-) -> Result<(), Refused> {
+fn claim_record(record: &mut Record, new: &NewClaim, permit: Option<Signature>, floor: Fence) -> Result<(), Refused> {
     if record.outcome.is_some() {
         return Err(Refused::OutcomeRecorded);
     }

@@ -30,8 +30,8 @@
 
 use super::growth::{FingerprintHead, Past, PastSlot};
 use super::record::{
-    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last, Leaf, Open,
-    Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
+    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last, Leaf,
+    Open, Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
 };
 pub use crate::codec::BytesError;
 use crate::codec::{self, Field, enum_field, put_length, struct_field, take_array, take_length};

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use toolonce::key::{Digest, Fingerprint, LeafDigest};
 use toolonce::protocol::bytes::{BytesError, VERSION, decode, encode};
 use toolonce::protocol::record::{
-    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last, Leaf, Open,
-    Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
+    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last, Leaf,
+    Open, Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
 };
 
 fn text() -> impl Strategy<Value = String> {

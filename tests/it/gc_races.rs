@@ -49,8 +49,7 @@ impl Process {
     async fn open(store: Arc<dyn Store>, ledger: &Ledger, clock: &ManualClock) -> Self {
         let guard = Guard::builder_on(store, "shop").clock(clock.clone()).build().await.unwrap();
         let tools = Registry::new(&guard);
-        let mut process =
-            Self { guard, tools, ledger: ledger.clone(), clock: clock.clone(), bodies: Arc::default() };
+        let mut process = Self { guard, tools, ledger: ledger.clone(), clock: clock.clone(), bodies: Arc::default() };
         process.tool("pay", write());
         process.tool("send", global());
         process.tool("ask", global().approval(Approval::First));
