@@ -2,8 +2,8 @@
 //!
 //! Removing a record frees its key, so an equal call would run again. That is why nothing frees a key but [`Guard::gc`]:
 //! records of a run go with their run and leave a tombstone, so that no call comes too late to be told; global ones
-//! only if their tool said so, and not while a run is there that has a place or an answer in them; what isn't settled
-//! never; and a clock that contradicts the store removes nothing. Of a global record its numbers stay (see
+//! only if their tool said so, and not while a run is there to which a person refused or permitted them; what isn't settled never; and
+//! a clock that contradicts the store removes nothing. Of a global record its numbers stay (see
 //! [`Floor`](crate::protocol::record::Floor)), so that what comes late from before can't be taken for what began since.
 //!
 //! # One run
@@ -41,6 +41,10 @@ use crate::store::{Batch, Committed, Durability, Key, Version, Versioned};
 
 /// A clock this far past the last thing that the store knows of is not believed.
 const FARTHEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How far times in the store may lie before the wall clock: processes judge by the later of two clocks, which don't
+/// run at the same speed.
+const APART: Duration = Duration::from_secs(60);
 
 /// How [`Guard::gc`] goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,20 +121,21 @@ enum Of {
 impl Guard {
     /// Removes the runs of this guard's namespace in which nothing has happened for their
     /// [retention](crate::GuardBuilder::retention), and the global records past that of their
-    /// [tool](crate::Advanced::retention) that no run which is kept has a call in. What isn't settled (an open call, a
-    /// pending approval) stays, and its run with it. A call, start, attach or resume of a removed run is refused from
-    /// then on. Safe beside running calls, other gcs and after a crash in the middle. Reads every record of the
-    /// namespace.
+    /// [tool](crate::Advanced::retention). What isn't settled (an open call, a pending approval) stays, and its run with
+    /// it; so does a global record that a person has refused or permitted to a run which is kept. A call, start, attach or resume of
+    /// a removed run is refused from then on. Safe beside running calls, other gcs and after a crash in the middle.
+    /// Reads every record of the namespace.
     ///
     /// # Errors
-    /// [`ErrorKind::ClockDoubtful`] if the clock is before the newest record or more than 7 days past the last activity
-    /// that the store knows of, unless it is [trusted](GcClock::Trusted); a store error, or a record that can't be read.
+    /// [`ErrorKind::ClockDoubtful`] if the clock is more than a minute before the newest record, or more than 7 days past
+    /// the last activity that the store knows of, unless it is [trusted](GcClock::Trusted); a store error, or a record that can't be read.
     pub async fn gc(&self, options: GcOptions) -> Result<GcReport, Error> {
         let sweep = Sweep::of(&self.inner, self.prefix);
         self.inner.written().await;
         let newest = sweep.newest().await?;
         if options.clock == GcClock::Checked {
-            check_clock(sweep.now, newest)?;
+            // Read anew: calls go on beside this, and what they write is no sign of a wrong clock.
+            check_clock(self.inner.now.wall(), newest)?;
         }
         let mut report = GcReport::default();
         let held = sweep.unresolved_runs().await?;
@@ -147,12 +152,12 @@ impl Guard {
 
 fn check_clock(now: Millis, newest: Millis) -> Result<(), Error> {
     let doubt = |why: &str| Err(Error::new(ErrorKind::ClockDoubtful, format!("nothing was removed: {why}")));
-    if now < newest {
+    if now.saturating_add(millis(APART)) < newest {
         return doubt(
             "the clock is before the newest record of the store, so it tells nothing about ages: set it right",
         );
     }
-    if newest > 0 && now - newest > millis(FARTHEST) {
+    if newest > 0 && now.saturating_sub(newest) > millis(FARTHEST) {
         return doubt(
             "the clock is more than 7 days past the last activity that the store knows of: look whether it is right, and \
              say so with GcClock::Trusted",
@@ -414,13 +419,14 @@ impl<'a> Sweep<'a> {
         if self.is_unresolved(key, base) {
             return Ok(Verdict::Unresolved);
         }
-        let is_used = matches!(of, Of::NoRun { .. }) && self.is_used(base).await?;
-        Ok(if is_used { Verdict::Active } else { Verdict::Goes })
+        let is_needed = matches!(of, Of::NoRun { .. }) && self.has_answers(base).await?;
+        Ok(if is_needed { Verdict::Active } else { Verdict::Goes })
     }
 
-    /// Whether a run is there that could ask for what it was told once more.
-    async fn is_used(&self, base: &Base) -> Result<bool, Error> {
-        let rows: Vec<Key> = runs_in(base).into_iter().map(|run| self.prefix.run(run)).collect();
+    /// Whether a run is there to which a person has refused or permitted it: that holds as long as the run.
+    async fn has_answers(&self, base: &Base) -> Result<bool, Error> {
+        let answered = base.approvals.iter().filter(|approval| approval.state != ApprovalState::Pending);
+        let rows: Vec<Key> = answered.map(|approval| self.prefix.run(&approval.asker.run)).collect();
         for found in self.inner.records.store().get(&rows).await?.into_iter().flatten() {
             let row = RunRow::from_bytes(&found.value).map_err(|error| Error::corrupt("a run", error))?;
             if row.life.is_there() {

@@ -521,29 +521,6 @@ async fn the_end_of_an_attempt_is_a_sign_of_life_whatever_it_is() {
     }
 }
 
-#[tokio::test]
-async fn a_global_record_stays_while_a_run_is_there_that_has_a_call_in_it() {
-    let process = Process::new().await;
-    let first = process.run("first").await;
-    process.done(&first, send().turn(0), Ok(json!("sent"))).await;
-    process.pass(DAY * 20).await;
-    let second = process.run("second").await;
-    assert_eq!(process.told(&second, send().turn(0)).await.kind(), ReplyKind::Replayed);
-    process.settle().await;
-    process.pass(DAY * 11).await;
-    let report = process.gc().await;
-    assert_eq!((report.runs, report.records), (1, 0), "the first run went");
-    let second = Run::resume(&process.guard, "second", Seen::Through(0)).await.unwrap();
-    assert_eq!(process.told(&second, send().turn(0)).await.kind(), ReplyKind::Replayed);
-    process.settle().await;
-    process.pass(DAY * 30).await;
-    let report = process.gc().await;
-    assert_eq!((report.runs, report.records), (1, 1));
-    let third = process.run("third").await;
-    assert_eq!(process.done(&third, send().turn(0), Ok(json!("sent"))).await.kind(), ReplyKind::Executed);
-    assert_eq!(process.ledger.count("send"), 2);
-}
-
 /// How many signs of life are in the store.
 async fn signs(store: &MemoryStore) -> usize {
     store.scan(&[0; 8], None, 1000).await.unwrap().items.len()
