@@ -38,6 +38,9 @@ pub(crate) struct Drive {
     pub(super) look_ups: u32,
     /// How the outcome is marked: fixed when the call took its place, since later it finds its own place there.
     pub(super) mark: Option<Mark>,
+    /// Its position in its turn, once a claim has put it there: one that was handed over alone and without an id
+    /// couldn't tell its own place from that of another equal call.
+    pub(super) stands_at: Option<u32>,
     /// The attempt that this call joined: it starts none of its own.
     pub(super) joined: Option<Fence>,
     pub(super) fresh: bool,
@@ -66,11 +69,16 @@ impl Drive {
             looked_up: false,
             look_ups: 0,
             mark: None,
+            stands_at: None,
             joined: None,
             fresh: false,
             settled_before: None,
             binds: false,
         }
+    }
+
+    fn beside(&self, reopened: u64, look_alike: Option<String>) -> Beside {
+        Beside { looked_up: self.looked_up, stands_at: self.stands_at, reopened, look_alike }
     }
 
     pub(super) fn patience_left(&self) -> Duration {
@@ -136,7 +144,7 @@ impl Drive {
             false => self.inner.records.load(prefix, &self.work.key).await?,
         };
         let reopened = self.inner.reopened(&self.work, &known.base).await?;
-        let beside = Beside { looked_up: self.looked_up, reopened, look_alike: None };
+        let beside = self.beside(reopened, None);
         let decision = self.inner.decide(&self.work, &known.base, beside)?;
         self.see(&known.base, &decision);
         self.act(&known, decision).await
@@ -436,6 +444,7 @@ impl Drive {
             spot.since = Some(claim.at);
             spot.place = decision.place;
         }
+        self.stands_at = decision.place.map(|place| place.nth);
         self.started += 1;
         let occurrence = claim.occurrence;
         let ending = self.inner.execute(&self.work, claim).await;
@@ -455,7 +464,7 @@ impl Drive {
         let decision = match (&looked.of, self.work.tool.look_alike) {
             (Some(of), LookAlike::Ask) => {
                 let reopened = self.inner.reopened(&self.work, &known.base).await?;
-                let beside = Beside { looked_up: self.looked_up, reopened, look_alike: Some(of.clone()) };
+                let beside = self.beside(reopened, Some(of.clone()));
                 self.inner.decide(&self.work, &known.base, beside)?
             }
             (Some(of), _) => {
@@ -474,6 +483,8 @@ impl Drive {
 pub(crate) struct Beside {
     /// The tool's look-up was asked for this call and could not tell.
     pub(crate) looked_up: bool,
+    /// The place that the call has taken in its turn.
+    pub(crate) stands_at: Option<u32>,
     /// Place of a completion that makes an equal call new; 0 if there is none.
     pub(crate) reopened: u64,
     /// The reference of a call that looks alike and isn't finished.
@@ -511,7 +522,8 @@ impl Inner {
             now,
             wall: self.now.wall(),
         };
-        let asked = Asked { looked_up: beside.looked_up, ..work.asked.clone() };
+        let nth = work.asked.nth.or(beside.stands_at);
+        let asked = Asked { nth, looked_up: beside.looked_up, ..work.asked.clone() };
         Ok(rule(&facts, &asked))
     }
 }

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolonce::store::MemoryStore;
-use toolonce::{Call, Guard, Policy, Registry, ReplyKind, Run, value_tool};
+use toolonce::{Call, Guard, Policy, Registry, ReplyKind, Run, ToolError, value_tool};
+
+use crate::bench::call;
+use crate::desk::Desk;
 
 #[tokio::test]
 async fn a_write_runs_once_per_run() {
@@ -35,4 +39,21 @@ async fn a_write_runs_once_per_run() {
     let replies = tools.answer(&run, 2, &siblings).await;
     println!("{replies:?}");
     assert_eq!(count.load(Ordering::SeqCst), 3);
+}
+
+/// What a call tries again by itself is still one call, also without an id that tells it from others of its turn.
+#[tokio::test]
+async fn a_call_that_tries_again_keeps_its_one_place() {
+    let desk = Desk::new().await.with("pay", Policy::write());
+    let run = desk.run("r").await;
+    desk.fails_with(ToolError::retryable("busy"));
+    desk.fails_with(ToolError::retryable("busy"));
+    let waits = desk.begin(&run, call("pay", &json!({"n": 1})).turn(0)).await;
+    for _ in 0..10 {
+        desk.pass(Duration::from_secs(1)).await;
+    }
+    let reply = waits.await.unwrap();
+    assert_eq!((reply.kind(), reply.is_marked(), desk.count("pay")), (ReplyKind::Executed, false, 1));
+    let detail = desk.guard.show(reply.reference().unwrap()).await.unwrap().unwrap();
+    assert_eq!(detail.execution.unwrap().places.len(), 1);
 }
