@@ -488,7 +488,7 @@ fn keyed(keying: Keying<'_>, parts: &KeyParts<'_>, run: &RunState, meaning: &Nor
         KeyScope::Global => None,
     };
     let key = match alias {
-        Some(alias) if run.root.is_some() => alias.in_fork(&run.id),
+        Some(alias) if !run.line.is_empty() => alias.in_fork(&run.id),
         _ => keying.base_key(parts),
     };
     let leaves = meaning

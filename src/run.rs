@@ -122,12 +122,16 @@ impl Run {
     /// then on the two know nothing of each other: what either does later is its own, a write of the same meaning
     /// included. The copy takes time and room in proportion to what the earlier turns left in the store.
     ///
-    /// Calls without a turn, and what they did, are taken for earlier ones.
+    /// What a call did belongs to the turn that began it, however late that is known; calls without a turn, and what they
+    /// did, are taken for earlier ones. What a person refused in an earlier turn stays refused in the fork; what was
+    /// permitted is not permitted there once more. This run may work on meanwhile: the fork stands where it stood at one
+    /// moment of the copying.
     ///
     /// # Errors
-    /// [`ErrorKind::Unresolved`] while an earlier call is running or in doubt; [`ErrorKind::RunExists`] and
-    /// [`ErrorKind::RunPurged`] as [`start`](Self::start) for the new id; [`ErrorKind::StaleRun`] if this run was
-    /// resumed since; [`ErrorKind::Invalid`] for an empty id; a store error, after which it may be tried again.
+    /// [`ErrorKind::Unresolved`] while a call that an earlier turn began is running or in doubt, or while earlier turns go
+    /// on changing; [`ErrorKind::RunExists`] and [`ErrorKind::RunPurged`] as [`start`](Self::start) for the new id;
+    /// [`ErrorKind::StaleRun`] if this run was resumed since; [`ErrorKind::Invalid`] for an empty id; a store error, after
+    /// which it may be tried again.
     pub async fn fork(&self, id: impl AsRef<str>, before_turn: u32) -> Result<Self, Error> {
         let id = checked(id.as_ref())?;
         let parent = Parent { run: &self.state, epoch: self.epoch, before: before_turn };

@@ -20,7 +20,7 @@ use crate::protocol::decide::{Act, Decision, Place};
 use crate::protocol::growth;
 use crate::protocol::history::History;
 use crate::protocol::notes::{Note, note};
-use crate::protocol::record::{Base, Failure, FailureClass, Fence};
+use crate::protocol::record::{Base, Failure, FailureClass, Fence, Record};
 use crate::store::{Durability, Purpose, StoreError, StoreErrorKind};
 use crate::tool::{Attempt, Job, Produced, ToolError};
 
@@ -191,6 +191,7 @@ impl Inner {
             window: window(work),
             over,
             asker: work.asked.asker(),
+            turn: work.asked.turn,
             permitted,
             settle_delay: work.tool.limits.settle_delay,
             strictness: work.tool.policy.effect().into(),
@@ -395,7 +396,8 @@ impl Inner {
         loop {
             let known = self.records.load(prefix, &work.key).await?;
             let mut along = Along { puts: puts.to_vec(), ..Along::default() };
-            let log = self.count_completion(work, &mut event, &mut along).await?;
+            let log =
+                self.count_completion(work, known.base.occurrences.get(occurrence), &mut event, &mut along).await?;
             let mut next = match apply(&known.base, occurrence, &event) {
                 Ok(next) => next,
                 Err(refused) => {
@@ -422,12 +424,13 @@ impl Inner {
     pub(super) async fn count_completion(
         &self,
         work: &Work,
+        record: Option<&Record>,
         event: &mut Event,
         along: &mut Along,
     ) -> Result<Option<RunLog>, StoreError> {
-        let order = match event {
-            Event::Ended { end: End::Success { order, .. }, .. } => order,
-            Event::Answered { answer: Answer::Happened { order, .. }, .. } => order,
+        let (fence, order) = match event {
+            Event::Ended { fence, end: End::Success { order, .. }, .. } => (*fence, order),
+            Event::Answered { fence, answer: Answer::Happened { order, .. }, .. } => (*fence, order),
             _ => return Ok(None),
         };
         if !work.part.counts {
@@ -440,8 +443,11 @@ impl Inner {
         let mut log = RunLog { active_at: now.log.active_at.max(self.now.get()), ..now.log };
         *order = log.complete(work.name());
         if work.part.reopens {
+            // What another run began became of this one's turn when it asked.
+            let asked = work.asked.turn.filter(|_| work.alias.is_none());
             let row = Reopening {
                 tool: work.name().to_owned(),
+                turn: asked.or_else(|| record.and_then(|record| record.turn_of(fence))),
                 values: work.part.values.first().cloned().unwrap_or_default(),
             };
             along.puts.push((work.run.prefix.reopening(&work.run.id, *order), row.to_bytes()));

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::attempt::{self, bounded};
 use super::records::{Along, Known, Put, Records, downstream};
 use super::reopen::values_of;
-use super::rows::{Kind, Prefix, Reopening, Row, RunLog, RunRow};
+use super::rows::{Kind, Prefix, Reopening, Row, RunLog, RunRow, salt};
 use super::work::Work;
 use super::{Guard, Inner};
 use crate::Millis;
@@ -78,8 +78,7 @@ impl Guard {
             let (key, occurrence, known) = self.inner.find(self.prefix, reference).await?;
             let record = &known.base.occurrences[occurrence];
             let mut along = Along::default();
-            let about = (&*known.base, record.kept_arguments.as_deref());
-            let log = self.inner.place_in_run(self.prefix, about, &resolution, &mut along).await?;
+            let log = self.inner.place_in_run(self.prefix, (&known.base, record), &resolution, &mut along).await?;
             let order = log.as_ref().map_or(0, |log| log.completions);
             let tool = known.base.about.tool.as_str();
             let answer = self.answer_of((&key, tool), (occurrence, record), &resolution, order, &mut along)?;
@@ -181,7 +180,7 @@ impl Inner {
     async fn place_in_run(
         &self,
         prefix: Prefix,
-        (base, arguments): (&Base, Option<&str>),
+        (base, record): (&Base, &Record),
         resolution: &Resolution,
         along: &mut Along,
     ) -> Result<Option<RunLog>, Error> {
@@ -203,9 +202,11 @@ impl Inner {
         let order = log.complete(&base.about.tool);
         log.active_at = log.active_at.max(self.now.get());
         // What it was about is known only where the arguments were kept: else it reopens what any completion reopens.
-        let salt = row.root.as_deref().unwrap_or(&base.about.run);
+        let salt = salt(&base.about.run, &row.line);
+        let arguments = record.kept_arguments.as_deref();
         let values = arguments.map_or_else(Vec::new, |text| values_of(self.secrets.current(), salt, text));
-        let reopening = Reopening { tool: base.about.tool.clone(), values };
+        let turn = record.turn_of(record.fence);
+        let reopening = Reopening { tool: base.about.tool.clone(), turn, values };
         along.puts.push((prefix.reopening(&base.about.run, order), reopening.to_bytes()));
         along.checks.push((key.clone(), stored.map(|stored| stored.version)));
         along.checks.push((run_key, Some(run.version)));

@@ -6,35 +6,43 @@
 //!
 //! A base key can't be computed from that of another run, so the index of a run keeps for each record the key that the
 //! call would have in a run without a name ([`Work::alias`](super::work::Work::alias)), and the keys of a fork are made
-//! from that.
+//! from that. A global record belongs to every run and isn't copied: there the fork is known by the places of the runs
+//! that it came from ([`inherited`](crate::protocol::fork::inherited)).
 //!
 //! ```text
-//! 1  read the parent; refuse if an earlier record is open
-//! 2  the fork's row says `Copying`     nobody can start or join it
-//! 3  copy                              each batch checks the row
-//! 4  the row says `Open`               checked together with the parent's row
+//! 1  read the parent's earlier turns      refuse if a record of theirs is open
+//! 2  the fork's row says `Copying`        nobody can start or join it
+//! 3  write the copy                       each batch checks the row
+//! 4  read the parent once more            something moved: remove the copy, and from 3 on again
+//! 5  the row says `Open`                  checked together with the parent's row
 //! ```
+//!
+//! The parent goes on meanwhile. What reads the same twice stood so at the moment when the first reading was over, all
+//! of it at once: a copy of which one half knows of a call and the other doesn't is never opened.
 //!
 //! A crash leaves a run that is being copied; forking again empties it and begins anew.
 
-use std::collections::BTreeSet;
+mod earlier;
+
 use std::sync::Arc;
 
+use self::earlier::{Copy, Earlier};
 use super::Inner;
-use super::gc::{Pages, Sweep};
+use super::gc::Pages;
 use super::long;
-use super::records::{Along, Known, Put, downstream};
-use super::reopen::order_of;
-use super::rows::{
-    Completion, Life, LookAlikeCall, LookAlikes, Manifest, Prefix, Row, RunKind, RunLog, RunRow, RunUnit, StepRow,
-};
-use super::runs::{RunNow, RunState, exists};
+use super::records::{Along, Known, Put, pieces_of};
+use super::rows::{Life, Prefix, Row, RunKind, RunLog, RunRow, RunUnit};
+use super::runs::{RunState, exists};
 use crate::error::{Error, ErrorKind};
 use crate::key::BaseKey;
+use crate::protocol::fork::Ancestor;
 use crate::protocol::growth::Dropped;
 use crate::protocol::history::History;
-use crate::protocol::record::{Base, Fence, Record, Turn};
-use crate::store::{Batch, Committed, Durability, Key, Purpose, Version, Versioned};
+use crate::protocol::record::Turn;
+use crate::store::{Batch, Committed, Durability, Key, Purpose, Version};
+
+/// So often a copy is written before the parent is said to be too busy.
+const ROUNDS: usize = 8;
 
 /// The run that a fork is made of, and where it is cut.
 pub(crate) struct Parent<'a> {
@@ -43,26 +51,21 @@ pub(crate) struct Parent<'a> {
     pub(crate) before: Turn,
 }
 
-/// A record of the fork to be.
-struct Copy {
-    from: BaseKey,
-    alias: BaseKey,
-    base: Base,
-    /// The parent's number of each of its occurrences.
-    numbers: Vec<usize>,
-}
-
-impl Copy {
-    /// The places of its completions in the run's order.
-    fn orders(&self) -> impl Iterator<Item = u64> {
-        let of = |record: &Record| record.outcome.as_ref().map(|outcome| outcome.order).filter(|order| *order > 0);
-        self.base.occurrences.iter().filter_map(of)
+impl Parent<'_> {
+    /// The runs that a fork of it comes from.
+    fn line(&self) -> Vec<Ancestor> {
+        let own = Ancestor { run: self.run.id.to_string(), before: self.before, epoch: self.epoch };
+        let older = self.run.line.iter().cloned();
+        let mut line: Vec<Ancestor> = older.chain([own]).collect();
+        line.iter_mut().for_each(|ancestor| ancestor.before = ancestor.before.min(self.before));
+        line
     }
 }
 
 /// The fork while it is being made.
 struct Making<'a> {
     inner: &'a Inner,
+    parent: &'a Parent<'a>,
     prefix: Prefix,
     id: &'a str,
     /// The row that says `Copying`: whoever changes it has taken the making over.
@@ -72,43 +75,19 @@ struct Making<'a> {
 impl Inner {
     /// Makes the fork `id`.
     pub(crate) async fn fork(&self, parent: Parent<'_>, id: &str) -> Result<Arc<RunState>, Error> {
-        self.noted().await;
-        self.runs.refresh(parent.run).await?;
-        let now = parent.run.now().in_epoch(parent.epoch)?;
-        let copies = self.copies(&parent, id).await?;
-        let making = self.begin_fork(parent.run, id).await?;
-        let mut log = log_before(&now.log, parent.before, &copies);
-        for copy in &copies {
-            making.record(copy).await?;
+        let earlier = self.earlier(&parent, id).await?;
+        let making = self.begin_fork(&parent, id).await?;
+        let made = making.make(earlier).await;
+        if made.is_err()
+            && let Err(error) = making.give_up().await
+        {
+            tracing::debug!(%error, fork = id, "what was copied for a fork stays until it is made again or removed");
         }
-        let mut tools: BTreeSet<String> = copies.iter().map(|copy| copy.base.about.tool.clone()).collect();
-        tools.extend(making.manifests(&parent, &now.history).await?);
-        making.contracts(&parent, &tools).await?;
-        making.look_alikes(&parent, &copies).await?;
-        making.reopenings(&parent, &copies).await?;
-        log.seen = making.steps(&parent).await?;
-        log.active_at = self.now.get();
-        making.open(&parent, &now, &log).await
+        made
     }
 
-    /// The records that the fork has, read before anything is written.
-    async fn copies(&self, parent: &Parent<'_>, id: &str) -> Result<Vec<Copy>, Error> {
-        let mut copies = Vec::new();
-        let mut pages = Pages::of(parent.run.prefix.all_of_run(RunKind::Units, &parent.run.id));
-        while let Some(page) = pages.next(self).await? {
-            for (index, unit) in page {
-                let Some(from) = Prefix::key_in(&index) else { continue };
-                let RunUnit { alias } = RunUnit::from_bytes(&unit.value)
-                    .map_err(|error| Error::corrupt("an entry of the index of records", error))?;
-                let known = self.records.load_fresh(parent.run.prefix, &from).await?;
-                copies.extend(copy_of(&known.base, parent, (from, alias), id)?);
-            }
-        }
-        Ok(copies)
-    }
-
-    async fn begin_fork<'a>(&'a self, parent: &RunState, id: &'a str) -> Result<Making<'a>, Error> {
-        let prefix = parent.prefix;
+    async fn begin_fork<'a>(&'a self, parent: &'a Parent<'a>, id: &'a str) -> Result<Making<'a>, Error> {
+        let prefix = parent.run.prefix;
         let key = prefix.run(id);
         let existing = self.records.store().get(std::slice::from_ref(&key)).await?.pop().flatten();
         let life = match &existing {
@@ -125,24 +104,52 @@ impl Inner {
         let Committed::Applied(row) = self.records.store().commit(batch, Durability::Synced).await? else {
             return Err(exists(id, None)?);
         };
+        let making = Making { inner: self, parent, prefix, id, row };
         if over.is_some() {
-            Sweep::of(self, prefix).empty(id).await?;
+            making.empty().await?;
         }
-        Ok(Making { inner: self, prefix, id, row })
+        Ok(making)
     }
 
-    fn fork_row(&self, parent: &RunState, id: &str, life: Life, history: History) -> RunRow {
-        let root = Some(parent.salt().to_owned());
-        RunRow { run: id.to_owned(), started_at: self.now.get(), history, life, root }
+    fn fork_row(&self, parent: &Parent<'_>, id: &str, life: Life, history: History) -> RunRow {
+        RunRow { run: id.to_owned(), started_at: self.now.get(), history, life, line: parent.line() }
     }
 }
 
 impl Making<'_> {
+    async fn make(&self, mut earlier: Earlier) -> Result<Arc<RunState>, Error> {
+        for _ in 0..ROUNDS {
+            self.write(&earlier).await?;
+            let again = self.inner.earlier(self.parent, self.id).await?;
+            if again == earlier {
+                return self.open(earlier).await;
+            }
+            self.empty().await?;
+            earlier = again;
+        }
+        Err(busy())
+    }
+
+    async fn write(&self, earlier: &Earlier) -> Result<(), Error> {
+        for copy in &earlier.copies {
+            self.record(copy).await?;
+        }
+        for rows in earlier.rows.chunks(64) {
+            self.commit(rows.to_vec(), Vec::new()).await?;
+        }
+        for (key, row) in &earlier.long_rows {
+            let mut puts = Vec::new();
+            long::put(key, row, &mut puts);
+            self.commit(puts, Vec::new()).await?;
+        }
+        Ok(())
+    }
+
     async fn record(&self, copy: &Copy) -> Result<(), Error> {
         let key = copy.alias.in_fork(self.id);
         let mut along = Along { checks: vec![self.check()], ..Along::default() };
         along.puts.push((self.prefix.run_unit(self.id, &key), RunUnit { alias: copy.alias }.to_bytes()));
-        for (occurrence, (record, &number)) in copy.base.occurrences.iter().zip(&copy.numbers).enumerate() {
+        for (occurrence, (record, &number)) in copy.part.base.occurrences.iter().zip(&copy.part.numbers).enumerate() {
             let Some(pieces) = record.outcome.as_ref().and_then(|outcome| Dropped::of(number, outcome)) else {
                 continue;
             };
@@ -153,7 +160,7 @@ impl Making<'_> {
             along.puts.extend(found.filter_map(|(found, n)| Some((piece(&key, occurrence, n), found?.value))));
         }
         let absent = Known::default();
-        let (base, how) = (copy.base.clone(), Durability::Ordered);
+        let (base, how) = (copy.part.base.clone(), Durability::Ordered);
         let put = self.inner.records.put(self.prefix, &key, &absent, base, along, how, Purpose::Other);
         match put.await? {
             Put::Done { .. } => Ok(()),
@@ -165,175 +172,75 @@ impl Making<'_> {
         (self.prefix.run(self.id), Some(self.row))
     }
 
-    async fn put_long(&self, key: &Key, row: &[u8]) -> Result<(), Error> {
-        let mut puts = Vec::new();
-        long::put(key, row, &mut puts);
-        self.put(puts).await
-    }
-
-    async fn put(&self, puts: Vec<(Key, Vec<u8>)>) -> Result<(), Error> {
-        let batch = Batch { checks: vec![self.check()], puts, ..Batch::default() };
+    /// Changes something of the fork, unless somebody else is making it by now.
+    async fn commit(&self, puts: Vec<(Key, Vec<u8>)>, deletes: Vec<Key>) -> Result<(), Error> {
+        let batch = Batch { checks: vec![self.check()], puts, deletes, ..Batch::default() };
         match self.inner.records.store().commit(batch, Durability::Ordered).await? {
             Committed::Applied(_) => Ok(()),
             Committed::Conflict(_) => Err(exists(self.id, None)?),
         }
     }
 
-    /// The long rows of one kind that the parent has, without their pieces.
-    async fn long_rows(&self, kind: RunKind, parent: &Parent<'_>, length: usize) -> Result<Vec<(Key, Vec<u8>)>, Error> {
-        let start = self.prefix.all_of_run(kind, &parent.run.id);
-        let length = start.len() + length;
-        let (mut rows, mut pages) = (Vec::new(), Pages::of(start));
+    /// Removes what was copied: by this making or by one that it took over.
+    async fn empty(&self) -> Result<(), Error> {
+        let mut pages = Pages::of(self.prefix.all_of_run(RunKind::Units, self.id));
         while let Some(page) = pages.next(self.inner).await? {
-            for (key, _) in page.into_iter().filter(|(key, _)| key.as_bytes().len() == length) {
-                if let Some((_, row)) = long::get(&**self.inner.records.store(), &key).await? {
-                    rows.push((self.prefix.for_run(kind, &key, self.id), row));
-                }
+            for (index, _) in page {
+                let Some(key) = Prefix::key_in(&index) else { continue };
+                self.remove(&key, index).await?;
             }
         }
-        Ok(rows)
-    }
-
-    /// Copies the manifests of earlier turns; gives the tools that they name.
-    async fn manifests(&self, parent: &Parent<'_>, history: &History) -> Result<BTreeSet<String>, Error> {
-        let mut tools = BTreeSet::new();
-        for (key, row) in self.long_rows(RunKind::Manifests, parent, 4).await? {
-            let mut manifest =
-                Manifest::from_bytes(&row).map_err(|error| Error::corrupt("the manifest of a turn", error))?;
-            let turn = key.as_bytes().last_chunk().map_or(Turn::MAX, |turn| Turn::from_be_bytes(*turn));
-            if turn >= parent.before || !history.holds(manifest.epoch, turn) {
-                continue;
-            }
-            for call in &mut manifest.calls {
-                call.key = call.alias.map_or(call.key, |alias| alias.in_fork(self.id));
-                tools.insert(call.tool.clone());
-            }
-            self.put_long(&key, &manifest.to_bytes()).await?;
-        }
-        Ok(tools)
-    }
-
-    /// The fork goes by the key rules by which earlier calls were keyed.
-    async fn contracts(&self, parent: &Parent<'_>, tools: &BTreeSet<String>) -> Result<(), Error> {
-        let from: Vec<Key> = tools.iter().map(|tool| self.prefix.contract(&parent.run.id, tool)).collect();
-        let found = self.inner.records.store().get(&from).await?;
-        let row =
-            |(tool, found): (&String, Option<Versioned>)| Some((self.prefix.contract(self.id, tool), found?.value));
-        self.put(tools.iter().zip(found).filter_map(row).collect()).await
-    }
-
-    /// An earlier call that nobody has seen the outcome of may be worded anew in the fork as well.
-    async fn look_alikes(&self, parent: &Parent<'_>, copies: &[Copy]) -> Result<(), Error> {
-        let here = |call: &LookAlikeCall| {
-            let copy = copies.iter().find(|copy| copy.from == call.key)?;
-            let occurrence = copy.numbers.iter().position(|number| *number == call.occurrence as usize)?;
-            let occurrence = u32::try_from(occurrence).unwrap_or(u32::MAX);
-            Some(LookAlikeCall { key: copy.alias.in_fork(self.id), occurrence })
-        };
-        let mut pages = Pages::of(self.prefix.all_of_run(RunKind::LookAlikes, &parent.run.id));
-        while let Some(page) = pages.next(self.inner).await? {
-            for (key, stored) in page {
-                let row = LookAlikes::from_bytes(&stored.value)
-                    .map_err(|error| Error::corrupt("the calls that look alike", error))?;
-                let row = LookAlikes { calls: row.calls.iter().filter_map(here).collect() };
-                if !row.calls.is_empty() {
-                    self.put(vec![(self.prefix.for_run(RunKind::LookAlikes, &key, self.id), row.to_bytes())]).await?;
-                }
+        use RunKind::{Contracts, LookAlikes, Manifests, Reopenings, Steps};
+        for kind in [Manifests, Steps, Contracts, LookAlikes, Reopenings] {
+            let mut pages = Pages::of(self.prefix.all_of_run(kind, self.id));
+            while let Some(page) = pages.next(self.inner).await? {
+                self.commit(Vec::new(), page.into_iter().map(|(key, _)| key).collect()).await?;
             }
         }
         Ok(())
     }
 
-    /// What was completed before reopens in the fork what it reopened before.
-    async fn reopenings(&self, parent: &Parent<'_>, copies: &[Copy]) -> Result<(), Error> {
-        let orders: BTreeSet<u64> = copies.iter().flat_map(Copy::orders).collect();
-        let mut pages = Pages::of(self.prefix.all_of_run(RunKind::Reopenings, &parent.run.id));
-        while let Some(page) = pages.next(self.inner).await? {
-            let rows = page.into_iter().filter(|(key, _)| orders.contains(&order_of(key)));
-            let here =
-                |(key, row): (Key, Versioned)| (self.prefix.for_run(RunKind::Reopenings, &key, self.id), row.value);
-            self.put(rows.map(here).collect()).await?;
-        }
+    /// Removes a copied record with the pieces of its results and its row in the index.
+    async fn remove(&self, key: &BaseKey, index: Key) -> Result<(), Error> {
+        let known = self.inner.records.load_fresh(self.prefix, key).await?;
+        let outcomes = known.base.occurrences.iter().enumerate();
+        let pieces = outcomes.filter_map(|(n, record)| Dropped::of(n, record.outcome.as_ref()?));
+        let pieces = pieces.flat_map(|pieces| pieces_of(self.prefix, key, pieces));
+        self.commit(Vec::new(), [self.prefix.base(key), index].into_iter().chain(pieces).collect()).await?;
+        self.inner.records.forget(key);
         Ok(())
     }
 
-    /// Copies the steps of earlier turns; gives the last turn that they have seen.
-    async fn steps(&self, parent: &Parent<'_>) -> Result<Option<Turn>, Error> {
-        let mut last = None;
-        for (key, row) in self.long_rows(RunKind::Steps, parent, 32 + 4).await? {
-            let step = StepRow::from_bytes(&row).map_err(|error| Error::corrupt("a step", error))?;
-            if step.turn < parent.before {
-                last = last.max(step.turn.checked_sub(1));
-                self.put_long(&key, &row).await?;
-            }
-        }
-        Ok(last)
+    /// Leaves nothing of the fork.
+    async fn give_up(&self) -> Result<(), Error> {
+        self.empty().await?;
+        self.commit(Vec::new(), vec![self.prefix.run(self.id)]).await
     }
 
-    async fn open(&self, parent: &Parent<'_>, now: &RunNow, log: &RunLog) -> Result<Arc<RunState>, Error> {
-        let row = self.inner.fork_row(parent.run, self.id, Life::Open, History::clone(&now.history));
+    async fn open(&self, earlier: Earlier) -> Result<Arc<RunState>, Error> {
+        let parent = self.parent.run;
+        let row = self.inner.fork_row(self.parent, self.id, Life::Open, earlier.history);
+        let log = RunLog { active_at: self.inner.now.get(), ..earlier.log };
         let (key, log_key) = (self.prefix.run(self.id), self.prefix.log(self.id));
         let batch = Batch {
-            checks: vec![self.check(), (parent.run.row_key(), Some(now.row))],
+            checks: vec![self.check(), (parent.row_key(), Some(earlier.row))],
             puts: vec![(key, row.to_bytes()), (log_key, log.to_bytes())],
             ..Batch::default()
         };
-        if let Committed::Applied(_) = self.inner.records.store().commit(batch, Durability::Synced).await? {
-            return self.inner.runs.attach(&parent.run.namespace, self.id).await;
+        match self.inner.records.store().commit(batch, Durability::Synced).await? {
+            Committed::Applied(_) => self.inner.runs.attach(&parent.namespace, self.id).await,
+            Committed::Conflict(existing) => {
+                self.inner.runs.refresh(parent).await?;
+                parent.now().in_epoch(self.parent.epoch)?;
+                let is_ours = existing.into_iter().next().flatten().is_some_and(|row| row.version == self.row);
+                Err(if is_ours { busy() } else { exists(self.id, None)? })
+            }
         }
-        self.inner.runs.refresh(parent.run).await?;
-        parent.run.now().in_epoch(parent.epoch)?;
-        Err(exists(self.id, None)?)
     }
 }
 
-/// What a fork has of a record: the occurrences that an earlier turn asked for. Calls without a turn may have been
-/// made before it, so theirs are kept, too.
-fn copy_of(
-    base: &Base,
-    parent: &Parent<'_>,
-    (from, alias): (BaseKey, BaseKey),
-    id: &str,
-) -> Result<Option<Copy>, Error> {
-    let mut copied = Base { about: base.about.clone(), ..Base::default() };
-    id.clone_into(&mut copied.about.run);
-    let mut numbers = Vec::new();
-    for (n, record) in base.occurrences.iter().enumerate() {
-        let Some(kept) = record_before(record, parent.before, id) else { continue };
-        if kept.outcome.is_none() && kept.is_tainted() {
-            let reference = downstream(&from, base, n).reference();
-            let message = format!(
-                "the run can't be forked there: it isn't known yet whether an earlier call of {:?} happened \
-                 ({reference}). Wait for it or settle it first",
-                base.about.tool
-            );
-            return Err(Error::new(ErrorKind::Unresolved, message));
-        }
-        copied.occurrences.push(kept);
-        numbers.push(n);
-    }
-    Ok((!numbers.is_empty()).then_some(Copy { from, alias, base: copied, numbers }))
-}
-
-fn record_before(record: &Record, before: Turn, id: &str) -> Option<Record> {
-    let mut kept = record.clone();
-    kept.slots.retain(|slot| slot.turn < before);
-    kept.slots.iter_mut().for_each(|slot| id.clone_into(&mut slot.run));
-    let begun = record.fence != Fence::default();
-    (begun && (record.slots.is_empty() || !kept.slots.is_empty())).then_some(kept)
-}
-
-/// The parent's progress as it was before the turn, as far as its records tell.
-fn log_before(log: &RunLog, before: Turn, copies: &[Copy]) -> RunLog {
-    let last_turn = before.checked_sub(1).and_then(|last| log.last_turn.map(|turn| turn.min(last)));
-    let mut newest: Vec<Completion> = Vec::new();
-    for copy in copies {
-        let Some(order) = copy.orders().max() else { continue };
-        let tool = &copy.base.about.tool;
-        match newest.iter_mut().find(|completion| completion.tool == *tool) {
-            Some(completion) => completion.order = completion.order.max(order),
-            None => newest.push(Completion { tool: tool.clone(), order }),
-        }
-    }
-    RunLog { active_at: 0, last_turn, seen: None, completions: log.completions, newest }
+fn busy() -> Error {
+    let message = "the run can't be forked there: it is at work in the turns before, and each time something had changed \
+                   before all was copied. Fork it when it rests, or before an earlier turn";
+    Error::new(ErrorKind::Unresolved, message)
 }

@@ -12,6 +12,7 @@ use super::work::Work;
 use crate::canonical::{Arguments, Limits};
 use crate::error::Error;
 use crate::policy::LookAlike;
+use crate::protocol::fork::inherited;
 use crate::protocol::look_alike::{Alike, stands};
 use crate::store::{Key, Version};
 
@@ -63,7 +64,8 @@ impl Inner {
         for call in calls {
             let known = self.records.load(work.run.prefix, &call.key).await?;
             let at = call.occurrence as usize;
-            let Some(record) = known.base.occurrences.get(at) else { continue };
+            let base = inherited(&known.base, &work.run.id, &work.run.line);
+            let Some(record) = base.occurrences.get(at) else { continue };
             let stands = stands(record, &work.asked, &history, &self.lease.at(now), now);
             if stands == Alike::Finished {
                 continue;

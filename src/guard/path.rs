@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::policy::{Effect, LookAlike};
 use crate::protocol::apply::{End, Event};
 use crate::protocol::decide::{Act, Asked, Before, Decision, Facts, Mark, before as before_of, decide};
+use crate::protocol::fork::inherited;
 use crate::protocol::notes::Note;
 use crate::protocol::record::{Base, Failure, FailureClass, Fence, Given, Record, View, view};
 use crate::store::{Key, Version};
@@ -506,6 +507,7 @@ impl Inner {
         rule: impl FnOnce(&Facts<'_>, &Asked) -> T,
     ) -> Result<T, Error> {
         let run = work.present()?;
+        let base = &*inherited(base, &work.run.id, &work.run.line);
         let here = self.bodies.of(&work.key);
         let newest = base.occurrences.iter().map(newest_time).max().unwrap_or(0);
         // For this record only: one that was written under a wrong clock must not move everybody's time.

@@ -208,6 +208,7 @@ impl Inner {
             arguments: super::attempt::shown_arguments(work),
             state: ApprovalState::Pending,
             signed: None,
+            turn: work.asked.turn,
         };
         let Some(mut next) = ask(&known.base, question) else { return Ok(false) };
         work.name_record(&mut next);

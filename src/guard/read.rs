@@ -164,6 +164,7 @@ impl Inner {
                 window: None,
                 over: Over::Nothing,
                 asker: work.asked.asker(),
+                turn: work.asked.turn,
                 permitted: false,
                 settle_delay: work.tool.limits.settle_delay,
                 strictness: Strictness::ReadOnly,

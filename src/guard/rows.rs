@@ -30,6 +30,7 @@
 use crate::Millis;
 use crate::codec::{self, BytesError, Field, enum_field, struct_field};
 use crate::key::{BaseKey, Digest, Fingerprint, digest};
+use crate::protocol::fork::Ancestor;
 use crate::protocol::history::{History, Seen};
 use crate::protocol::record::{Fence, OwnerId, Turn};
 use crate::store::Key;
@@ -193,8 +194,14 @@ pub(crate) struct RunRow {
     pub(crate) started_at: Millis,
     pub(crate) history: History,
     pub(crate) life: Life,
-    /// Of a fork: the run that the first of its line was forked from.
-    pub(crate) root: Option<String>,
+    /// Of a fork: the runs of its line, the first one first.
+    pub(crate) line: Vec<Ancestor>,
+}
+
+/// What values of a run are salted with. A fork has that of the first of its line, or what was done before couldn't be
+/// compared.
+pub(crate) fn salt<'a>(run: &'a str, line: &'a [Ancestor]) -> &'a str {
+    line.first().map_or(run, |first| &first.run)
 }
 
 /// Whether a run may be worked on.
@@ -285,6 +292,8 @@ pub(crate) struct LookAlikeCall {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reopening {
     pub(crate) tool: String,
+    /// The turn that began it, if it had one.
+    pub(crate) turn: Option<Turn>,
     pub(crate) values: Vec<PlacedValue>,
 }
 
@@ -344,7 +353,8 @@ pub(crate) struct StepRow {
 struct_field! {
     SecretRow { checks, seals }
     History { cuts }
-    RunRow { run, started_at, history, life, root }
+    RunRow { run, started_at, history, life, line }
+    Ancestor { run, before, epoch }
     RunLog { active_at, last_turn, seen, completions, newest }
     Completion { tool, order }
     Manifest { epoch, calls }
@@ -352,7 +362,7 @@ struct_field! {
     ContractRow { contract }
     LookAlikes { calls }
     LookAlikeCall { key, occurrence }
-    Reopening { tool, values }
+    Reopening { tool, turn, values }
     PlacedValue { pointer, value }
     StepRow { turn, input, value }
     RunUnit { alias }

@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::reads::Reads;
-use super::rows::{Life, Prefix, Row, RunLog, RunRow};
+use super::rows::{self, Life, Prefix, Row, RunLog, RunRow};
 use super::secrets::Secrets;
 use crate::Millis;
 use crate::error::{Error, ErrorKind};
 use crate::key::{BaseKey, Digest};
+use crate::protocol::fork::Ancestor;
 use crate::protocol::history::{History, Seen};
 use crate::protocol::record::Turn;
 use crate::store::{Batch, Committed, Durability, Key, Store, Version, Versioned};
@@ -19,8 +20,8 @@ pub(crate) struct RunState {
     pub(crate) prefix: Prefix,
     pub(crate) namespace: Arc<str>,
     pub(crate) id: Arc<str>,
-    /// Of a fork: the run that the first of its line was forked from.
-    pub(crate) root: Option<Arc<str>>,
+    /// Of a fork: the runs of its line, the first one first.
+    pub(crate) line: Arc<[Ancestor]>,
     pub(crate) reads: Reads,
     now: Mutex<RunNow>,
     /// The key contracts that the run is known to go by.
@@ -149,13 +150,13 @@ impl RunState {
             started_at: now.started_at,
             history,
             life: Life::Open,
-            root: self.root.as_deref().map(str::to_owned),
+            line: self.line.to_vec(),
         }
     }
 
-    /// What values of the run are salted with. A fork has its parent's, or what was done before couldn't be compared.
+    /// What values of the run are salted with.
     pub(crate) fn salt(&self) -> &str {
-        self.root.as_ref().unwrap_or(&self.id)
+        rows::salt(&self.id, &self.line)
     }
 
     pub(crate) fn row_key(&self) -> Key {
@@ -377,7 +378,7 @@ impl Runs {
 
     pub(super) fn share(&self, namespace: &Arc<str>, row: RunRow, version: Version) -> Arc<RunState> {
         let id: Arc<str> = row.run.as_str().into();
-        let root = row.root.as_deref().map(Arc::from);
+        let line = row.line.as_slice().into();
         let now = RunNow::new(row, version);
         let prefix = Prefix::new(namespace);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -388,7 +389,7 @@ impl Runs {
                 prefix,
                 namespace: Arc::clone(namespace),
                 id,
-                root,
+                line,
                 reads: Reads::default(),
                 now: Mutex::new(now),
                 contracts: Mutex::default(),

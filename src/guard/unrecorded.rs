@@ -90,7 +90,7 @@ impl Inner {
                 Err(error) => End::Unknown { error: error.clone() },
             };
             let mut ended = Event::Ended { fence, end, at: self.now.get() };
-            let log = self.count_completion(work, &mut ended, &mut along).await?;
+            let log = self.count_completion(work, claimed.occurrences.get(occurrence), &mut ended, &mut along).await?;
             let Ok(mut next) = apply(&claimed, occurrence, &ended) else { return Ok(()) };
             work.name_record(&mut next);
             note_place(&mut next, work, occurrence, place);

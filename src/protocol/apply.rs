@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::approval;
 use super::record::{
-    ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Last, Leaf, Open, Outcome, OwnerId, Record,
-    Signature, Strictness, ToldBy,
+    ApprovalState, Asker, Base, Begun, Body, Claim, Failure, FailureClass, Fence, Last, Leaf, Open, Outcome, OwnerId,
+    Record, Signature, Strictness, ToldBy, Turn,
 };
 use crate::Millis;
 use crate::key::{Digest, Fingerprint};
@@ -62,6 +62,8 @@ pub struct NewClaim {
     pub over: Over,
     /// Whose call it is: its permission is used up, its open question void.
     pub asker: Asker,
+    /// The assistant message of the call, if it has one.
+    pub turn: Option<Turn>,
     /// Whether it needs that permission.
     pub permitted: bool,
     /// How long after its end its effect may still show downstream.
@@ -221,6 +223,9 @@ fn claim_record(record: &mut Record, new: &NewClaim, permit: Option<Signature>, 
         record.first_sent = None;
     }
     record.fence = Fence(record.fence.max(floor).0 + 1);
+    if record.open.is_empty() {
+        record.begun = Begun { fence: record.fence, turn: new.turn };
+    }
     let first_sent = *record.first_sent.get_or_insert(new.at);
     record.claim = Some(Claim {
         fence: record.fence,

@@ -12,6 +12,7 @@
 //! ```text
 //! fence, fence of the outcome, generation, second of the outcome    varints
 //! fingerprint                                                       its first 8 bytes
+//! turn that began the attempt                                       an option
 //! slots                                                             a list of: run (an option, none if it is that of
 //!                                                                   `about`), turn, nth, epoch, delivered,
 //!                                                                   marked
@@ -30,8 +31,8 @@
 
 use super::growth::{FingerprintHead, Past, PastSlot};
 use super::record::{
-    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last, Leaf,
-    Open, Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
+    About, Approval, ApprovalState, Asker, Base, Begun, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last,
+    Leaf, Open, Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
 };
 pub use crate::codec::BytesError;
 use crate::codec::{self, Field, enum_field, put_length, struct_field, take_array, take_length};
@@ -124,20 +125,21 @@ impl Field for Base {
 }
 
 struct_field! {
-    Past { fence, outcome, generation, second, fingerprint, slots }
+    Past { fence, outcome, generation, second, fingerprint, turn, slots }
     PastSlot { run, turn, nth, epoch, delivered, marked }
     About { tool, run }
     Floor { fence, generation }
-    Approval { asker, asked_at, reason, arguments, state, signed }
+    Approval { asker, asked_at, reason, arguments, state, signed, turn }
     Signature { who, at }
     Statement { fence, happened, why, signed }
     Asker { run, fingerprint }
     Record {
-        fence, generation, first_sent, claim, open, last, outcome, fingerprint, executed, strictness, settle, approved, permit,
-        statement, kept_arguments, leaves, replays, slots
+        fence, generation, first_sent, claim, open, begun, last, outcome, fingerprint, executed, strictness, settle,
+        approved, permit, statement, kept_arguments, leaves, replays, slots
     }
     Claim { fence, owner, claimed_at, deadline }
     Open { fence, quiet_from, error }
+    Begun { fence, turn }
     Last { fence, failure, attempts, not_before }
     Failure { class, message }
     Outcome { fence, fingerprint, at, order, told_by, body }

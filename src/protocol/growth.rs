@@ -5,7 +5,7 @@
 //! its place and with its number, and answers "the result is no longer kept". What is open, and an outcome that nobody
 //! took yet, is never touched.
 
-use super::record::{Base, Body, Fence, Given, Outcome, Record, Slot, ToldBy, Turn};
+use super::record::{Base, Begun, Body, Fence, Given, Outcome, Record, Slot, ToldBy, Turn};
 use crate::key::Fingerprint;
 
 /// Of settled occurrences the newest this many keep their outcome and slots.
@@ -107,17 +107,19 @@ fn shrink(occurrence: usize, record: &mut Record) -> Option<Dropped> {
     let outcome = record.outcome.as_ref()?;
     let dropped = Dropped::of(occurrence, outcome);
     let slots = record.slots.iter().map(|slot| PastSlot::of(slot, "").into_slot("")).collect();
-    *record = Record { slots, ..bare(record.fence, record.generation, outcome.fence, outcome.at, outcome.fingerprint) };
+    let begun = Begun { fence: outcome.fence, turn: record.turn_of(outcome.fence) };
+    *record = Record { slots, ..bare(record.fence, record.generation, begun, outcome.at, outcome.fingerprint) };
     dropped
 }
 
-/// What is left of a completed occurrence beside its places.
-fn bare(fence: Fence, generation: u32, succeeded: Fence, at: u64, fingerprint: Fingerprint) -> Record {
+/// What is left of a completed occurrence beside its places; `begun` is of the attempt that succeeded.
+fn bare(fence: Fence, generation: u32, begun: Begun, at: u64, fingerprint: Fingerprint) -> Record {
     Record {
         fence,
         generation,
+        begun,
         outcome: Some(Outcome {
-            fence: succeeded,
+            fence: begun.fence,
             fingerprint: FingerprintHead(fingerprint.head()).into_fingerprint(),
             at: at / 1000 * 1000,
             order: 0,
@@ -136,6 +138,7 @@ pub(super) struct Past {
     pub(super) generation: u32,
     pub(super) second: u64,
     pub(super) fingerprint: FingerprintHead,
+    pub(super) turn: Option<Turn>,
     pub(super) slots: Vec<PastSlot>,
 }
 
@@ -177,6 +180,7 @@ impl Past {
             generation: record.generation,
             second: outcome.at / 1000,
             fingerprint: FingerprintHead(outcome.fingerprint.head()),
+            turn: record.begun.turn,
             slots: record.slots.iter().map(|slot| PastSlot::of(slot, run)).collect(),
         };
         (past().into_record(run) == *record).then(past)
@@ -187,7 +191,7 @@ impl Past {
         let fingerprint = self.fingerprint.into_fingerprint();
         Record {
             slots: self.slots.into_iter().map(|slot| slot.into_slot(run)).collect(),
-            ..bare(self.fence, self.generation, self.outcome, at, fingerprint)
+            ..bare(self.fence, self.generation, Begun { fence: self.outcome, turn: self.turn }, at, fingerprint)
         }
     }
 }

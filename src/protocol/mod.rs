@@ -11,7 +11,8 @@
 //! 6. [`look_alike`]: calls that say the same in other words;
 //! 7. [`notes`]: which places a record answered;
 //! 8. [`bytes`]: the record as bytes;
-//! 9. [`growth`]: what is forgotten so that a record stays small.
+//! 9. [`growth`]: what is forgotten so that a record stays small;
+//! 10. [`fork`](mod@fork): what a fork has of its parent's records.
 //!
 //! The explorers in `tests/it/explore` try every order of events on them, and every mutant there shows that an
 //! invariant is guarded.
@@ -20,6 +21,7 @@ pub mod apply;
 pub mod approval;
 pub mod bytes;
 pub mod decide;
+pub mod fork;
 pub mod growth;
 pub mod history;
 pub mod look_alike;

@@ -79,6 +79,8 @@ pub struct Approval {
     pub state: ApprovalState,
     /// Who answered, where it is known; for people, never part of a decision.
     pub signed: Option<Signature>,
+    /// The assistant message whose call asked, if it had one.
+    pub turn: Option<Turn>,
 }
 
 /// Who said something, and when.
@@ -154,6 +156,8 @@ pub struct Record {
     pub claim: Option<Claim>,
     /// Earlier attempts whose end isn't known, by ascending fence: the taint.
     pub open: Vec<Open>,
+    /// Whose turn began the newest attempts.
+    pub begun: Begun,
     /// The newest attempt that is known to have had no effect.
     pub last: Option<Last>,
     /// The success. Once set it never changes.
@@ -220,6 +224,15 @@ pub struct Claim {
     pub claimed_at: Millis,
     /// No send begins after this.
     pub deadline: Millis,
+}
+
+/// Which turn began attempts. One over a doubt carries on what is in doubt, so it is of the turn that began that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Begun {
+    /// The first of them: all since are of this turn.
+    pub fence: Fence,
+    /// The assistant message; `None` if the calls had none.
+    pub turn: Option<Turn>,
 }
 
 /// An attempt that isn't running any more and whose end isn't known.
@@ -465,6 +478,11 @@ impl Record {
             Some(outcome) => outcome.fingerprint == fingerprint,
             None => self.fingerprint == fingerprint,
         }
+    }
+
+    /// The turn that began the attempt; `None` if it had none, or if it is forgotten behind those of another turn.
+    pub fn turn_of(&self, fence: Fence) -> Option<Turn> {
+        self.begun.turn.filter(|_| fence >= self.begun.fence)
     }
 
     /// Whether an attempt's end isn't known, the running one's included.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use toolonce::key::{Digest, Fingerprint, LeafDigest};
 use toolonce::protocol::bytes::{BytesError, VERSION, decode, encode};
 use toolonce::protocol::record::{
-    About, Approval, ApprovalState, Asker, Base, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last, Leaf,
-    Open, Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
+    About, Approval, ApprovalState, Asker, Base, Begun, Body, Claim, Failure, FailureClass, Fence, Floor, Given, Last,
+    Leaf, Open, Outcome, OwnerId, Reason, Record, Signature, Slot, Statement, Strictness, ToldBy,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -38,14 +38,16 @@ fn approval() -> impl Strategy<Value = Approval> {
     let state = prop_oneof![Just(Pending), Just(Approved), text().prop_map(|why| Denied { why })];
     let reason = prop_oneof![Just(Reason::First), Just(Reason::Repeat), text().prop_map(|of| Reason::LookAlike { of })];
     let asker = (text(), fingerprint()).prop_map(|(run, fingerprint)| Asker { run, fingerprint });
-    let fields = (asker, any::<u64>(), reason, prop::option::of(text()), state, prop::option::of(signature()));
-    fields.prop_map(|(asker, asked_at, reason, arguments, state, signed)| Approval {
+    let (signed, turn) = (prop::option::of(signature()), prop::option::of(any::<u32>()));
+    let fields = (asker, any::<u64>(), reason, prop::option::of(text()), state, signed, turn);
+    fields.prop_map(|(asker, asked_at, reason, arguments, state, signed, turn)| Approval {
         asker,
         asked_at,
         reason,
         arguments,
         state,
         signed,
+        turn,
     })
 }
 
@@ -71,6 +73,10 @@ fn claim() -> impl Strategy<Value = Claim> {
 fn open() -> impl Strategy<Value = Open> {
     let fields = (fence(), any::<u64>(), prop::option::of(text()));
     fields.prop_map(|(fence, quiet_from, error)| Open { fence, quiet_from, error })
+}
+
+fn begun() -> impl Strategy<Value = Begun> {
+    (fence(), prop::option::of(any::<u32>())).prop_map(|(fence, turn)| Begun { fence, turn })
 }
 
 fn last() -> impl Strategy<Value = Last> {
@@ -137,6 +143,7 @@ fn record() -> impl Strategy<Value = Record> {
     let state = (
         prop::option::of(claim()),
         prop::collection::vec(open(), 0..3),
+        begun(),
         prop::option::of(last()),
         prop::option::of(outcome()),
     );
@@ -146,7 +153,7 @@ fn record() -> impl Strategy<Value = Record> {
     let declared = (strictness(), any::<u64>(), people);
     (numbers, state, arguments, slots, declared).prop_map(|(numbers, state, arguments, slots, declared)| {
         let (fence, generation, first_sent, replays) = numbers;
-        let (claim, open, last, outcome) = state;
+        let (claim, open, begun, last, outcome) = state;
         let (strictness, settle, (approved, permit, statement)) = declared;
         let (fingerprint, executed, kept_arguments, leaves) = arguments;
         Record {
@@ -155,6 +162,7 @@ fn record() -> impl Strategy<Value = Record> {
             first_sent,
             claim,
             open,
+            begun,
             last,
             outcome,
             fingerprint,
@@ -185,15 +193,16 @@ fn past() -> impl Strategy<Value = Record> {
         given: None,
         delivered,
     });
-    let numbers = (fence(), fence(), any::<u32>(), 0..u64::MAX / 1000, any::<[u8; 8]>());
-    (numbers, prop::collection::vec(slot, 0..3)).prop_map(|((fence, succeeded, generation, second, head), slots)| {
+    let numbers = (fence(), begun(), any::<u32>(), 0..u64::MAX / 1000, any::<[u8; 8]>());
+    (numbers, prop::collection::vec(slot, 0..3)).prop_map(|((fence, begun, generation, second, head), slots)| {
         let mut fingerprint = [0; 32];
         fingerprint[..8].copy_from_slice(&head);
         Record {
             fence,
             generation,
+            begun,
             outcome: Some(Outcome {
-                fence: succeeded,
+                fence: begun.fence,
                 fingerprint: Fingerprint::from_bytes(fingerprint),
                 at: second * 1000,
                 order: 0,
@@ -264,6 +273,7 @@ fn full() -> Base {
             deadline: 1_700_000_600_000,
         }),
         open: vec![Open { fence: Fence(299), quiet_from: 1_700_000_000_001, error: Some("timed out".into()) }],
+        begun: Begun { fence: Fence(299), turn: Some(1) },
         last: Some(Last { fence: Fence(298), failure: declined.clone(), attempts: 2, not_before: 5 }),
         outcome: None,
         fingerprint: Fingerprint::from_bytes(digest(1).0),
@@ -285,6 +295,7 @@ fn full() -> Base {
     };
     let done = Record {
         fence: Fence(1),
+        begun: Begun { fence: Fence(1), turn: Some(2) },
         outcome: Some(Outcome {
             fence: Fence(1),
             fingerprint: Fingerprint::from_bytes(digest(1).0),
@@ -319,6 +330,7 @@ fn full() -> Base {
                 arguments: Some("{\"amount\":6}".into()),
                 state: ApprovalState::Pending,
                 signed: None,
+                turn: Some(3),
             },
             Approval {
                 asker: Asker { run: "run-2".into(), fingerprint: Fingerprint::from_bytes(digest(4).0) },
@@ -327,6 +339,7 @@ fn full() -> Base {
                 arguments: None,
                 state: ApprovalState::Denied { why: "not this month".into() },
                 signed: Some(signature("ada")),
+                turn: None,
             },
         ],
         floor: Floor { fence: Fence(290), generation: 1 },

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use toolonce::store::MemoryStore;
+use toolonce::store::{MemoryStore, Store};
 use toolonce::testing::ManualClock;
 use toolonce::{Attempt, Call, Guard, Policy, Registry, Reply, Run, ToolError, value_tool};
 
@@ -34,7 +34,7 @@ impl Desk {
         Self::on(MemoryStore::new(), World::default()).await
     }
 
-    pub(crate) async fn on(store: MemoryStore, world: World) -> Self {
+    pub(crate) async fn on(store: impl Store, world: World) -> Self {
         let guard = Guard::builder(store, "desk").clock(world.clock.clone()).build().await.unwrap();
         Self { tools: Registry::new(&guard), guard, world, gate: Arc::new(Semaphore::new(0)) }
     }

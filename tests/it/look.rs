@@ -153,8 +153,15 @@ fn what_is_only_for_people_goes_before_the_end_of_an_attempt_does() {
     let signed = Signature { who: "ada".into(), at: 1 };
     let asker = Asker { run: "r".into(), fingerprint: Fingerprint::default() };
     let state = ApprovalState::Denied { why: "too much".into() };
-    let approval =
-        Approval { asker, asked_at: 0, reason: Reason::First, arguments: None, state, signed: Some(signed.clone()) };
+    let approval = Approval {
+        asker,
+        asked_at: 0,
+        reason: Reason::First,
+        arguments: None,
+        state,
+        signed: Some(signed.clone()),
+        turn: None,
+    };
     let statement = Statement { fence: Fence(1), happened: false, why: "lost".into(), signed: signed.clone() };
     let record = Record { permit: Some(signed), statement: Some(statement), ..Record::default() };
     let mut base = Base { occurrences: vec![record], approvals: vec![approval], ..Base::default() };

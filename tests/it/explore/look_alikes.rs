@@ -128,6 +128,7 @@ impl Crowd<'_> {
                         arguments: None,
                         state: ApprovalState::Pending,
                         signed: None,
+                        turn: None,
                     };
                     caller.base = self.table.ask(&caller.base, question);
                 }

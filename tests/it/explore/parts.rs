@@ -70,6 +70,7 @@ pub(super) fn new_claim(asked: &Asked, effect: Effect, over: Over) -> NewClaim {
         window: None,
         over,
         asker: asked.asker(),
+        turn: None,
         permitted: false,
         settle_delay: LIMITS.settle_delay,
         strictness: effect.into(),

@@ -127,6 +127,7 @@ impl Desk<'_> {
             arguments: None,
             state: ApprovalState::Pending,
             signed: None,
+            turn: None,
         };
         let base = self.table.ask(&next.base, question);
         ensure(base.occurrences == next.base.occurrences, ADDS_NOTHING, || format!("{base:?}"))?;

@@ -81,6 +81,7 @@ fn claim(over: Over, bytes: u8, at: Millis, window: Option<KeyWindow>) -> Event 
         window,
         over,
         asker: Asker { run: String::new(), fingerprint: Fingerprint::from_bytes([bytes; 32]) },
+        turn: None,
         permitted: false,
         settle_delay: Duration::ZERO,
         strictness: if window.is_some() { Strictness::Keyed } else { Strictness::Write },
