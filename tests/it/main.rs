@@ -10,6 +10,7 @@ mod deploys;
 mod desk;
 mod explore;
 mod fork;
+mod fork_at_work;
 mod fork_cut;
 mod gc;
 mod gc_races;
