@@ -12,6 +12,7 @@ mod explore;
 mod fork;
 mod fork_at_work;
 mod fork_cut;
+mod fork_part;
 mod gc;
 mod gc_races;
 mod growth;
