@@ -1,0 +1,67 @@
+//! The command: its figures, and the control that must fail.
+
+use std::process::{Command, Output};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_toolonce-chaos")).args(arguments).output().unwrap()
+}
+
+/// The figures of the one line on standard output, by name.
+fn figures(output: &Output) -> Vec<(String, u64)> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let line = text.strip_suffix('\n').unwrap();
+    let figure = |part: &str| {
+        let (name, n) = part.split_once(' ').unwrap();
+        (name.to_owned(), n.parse().unwrap())
+    };
+    line.split(" · ").map(figure).collect()
+}
+
+fn must_be_clean(arguments: &[&str], what: &str, count: u64) {
+    let output = run(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let figures = figures(&output);
+    assert_eq!(figures[0], (what.to_owned(), count), "{said}");
+    assert!(figures[1].1 > 0, "nothing was acknowledged: {said}");
+    let zero = |name: &str| (name.to_owned(), 0);
+    assert_eq!(figures[2..], [zero("lost"), zero("twice"), zero("unexplained")], "{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
+#[test]
+fn kills_lose_nothing() {
+    must_be_clean(&["kill", "--cases", "40", "--seed", "2"], "kills", 40);
+}
+
+#[test]
+fn power_cuts_lose_nothing() {
+    must_be_clean(&["power", "--cases", "20", "--seed", "2"], "cuts", 20);
+}
+
+#[test]
+fn damaged_files_execute_nothing_again() {
+    must_be_clean(&["corrupt", "--cases", "60", "--seed", "2"], "mutations", 60);
+}
+
+/// Without the store's own `fdatasync` a power cut takes what was acknowledged: the model sees what it is for. And a
+/// failure says how to repeat it.
+#[test]
+fn without_syncs_of_the_log_power_cuts_lose() {
+    let output = run(&["power", "--cases", "10", "--seed", "2", "--without-log-syncs"]);
+    let figures = figures(&output);
+    assert_eq!(figures[2].0, "lost");
+    assert!(figures[2].1 > 0, "{figures:?}");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cargo chaos power --seed 2 --only 0"), "{said}");
+}
+
+#[test]
+fn help_explains_each_mode() {
+    for (mode, word) in [("kill", "acknowledged"), ("power", "Not modelled"), ("corrupt", "Allowed")] {
+        let output = run(&[mode, "--help"]);
+        assert!(String::from_utf8_lossy(&output.stdout).contains(word), "{mode}");
+    }
+    let output = run(&["kill", "--short", "--long"]);
+    assert_eq!(output.status.code(), Some(2));
+}
