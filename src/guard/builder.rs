@@ -102,7 +102,8 @@ impl GuardBuilder {
     /// given three times as often. Default 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
-        self.settings.heartbeat = lease / 3;
+        // A heart that beats without a pause does nothing else.
+        self.settings.heartbeat = (lease / 3).max(Duration::from_millis(1));
         self
     }
 

@@ -58,8 +58,8 @@ impl ManualClock {
     /// by [`next_deadline`](Self::next_deadline) and yield in between.
     pub fn advance(&self, by: Duration) {
         let mut state = self.lock();
-        state.monotonic += by;
-        state.rest += by;
+        state.monotonic = state.monotonic.saturating_add(by);
+        state.rest = state.rest.saturating_add(by);
         let millis = state.rest.as_millis();
         state.rest -= Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
         state.wall = state.wall.saturating_add(u64::try_from(millis).unwrap_or(u64::MAX));

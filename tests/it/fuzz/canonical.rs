@@ -1,0 +1,165 @@
+//! The canonical form against a slow and plain one: whatever two texts look like, they have one canonical text exactly if
+//! they mean the same.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use toolonce::canonical::{Limits, read, write};
+
+/// A value as it is meant. Equality is that of meaning.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Meant {
+    Null,
+    Bool(bool),
+    /// Negative, digits without zeros at either end, power of ten of the last digit. Zero has no digits.
+    Number(bool, Vec<u8>, i32),
+    String(String),
+    Array(Vec<Meant>),
+    Object(BTreeMap<String, Meant>),
+}
+
+fn string(random: &mut Rng) -> String {
+    const SCRAPS: [&str; 12] =
+        ["a", "b", "A", "\"", "\\", "\n", "\u{1}", "é", "e\u{301}", "\u{ffff}", "\u{1f602}", "/"];
+    (0..random.usize(..4)).map(|_| SCRAPS[random.usize(..SCRAPS.len())]).collect()
+}
+
+fn number(random: &mut Rng) -> Meant {
+    let mut digits: Vec<u8> = (0..random.usize(..22)).map(|_| random.u8(..10)).collect();
+    let mut power = random.i32(-20..20);
+    while digits.last() == Some(&0) {
+        digits.pop();
+        power += 1;
+    }
+    let zeros = digits.iter().take_while(|digit| **digit == 0).count();
+    digits.drain(..zeros);
+    match digits.is_empty() {
+        true => Meant::Number(false, digits, 0),
+        false => Meant::Number(random.bool(), digits, power),
+    }
+}
+
+fn value(random: &mut Rng, depth: u32) -> Meant {
+    match random.u8(..if depth > 0 { 8 } else { 5 }) {
+        0 => Meant::Null,
+        1 => Meant::Bool(random.bool()),
+        2 | 3 => number(random),
+        4 => Meant::String(string(random)),
+        5 => Meant::Array((0..random.usize(..4)).map(|_| value(random, depth - 1)).collect()),
+        _ => Meant::Object((0..random.usize(..4)).map(|_| (string(random), value(random, depth - 1))).collect()),
+    }
+}
+
+/// A value that differs a little, or not at all.
+fn neighbour(meant: &Meant, random: &mut Rng) -> Meant {
+    match meant {
+        Meant::Number(negative, digits, power) if !digits.is_empty() => match random.u8(..4) {
+            0 => Meant::Number(!negative, digits.clone(), *power),
+            1 => Meant::Number(*negative, digits.clone(), power + 1),
+            2 => {
+                let mut digits = digits.clone();
+                let last = digits.len() - 1;
+                digits[last] = digits[last] % 9 + 1;
+                Meant::Number(*negative, digits, *power)
+            }
+            _ => meant.clone(),
+        },
+        Meant::Array(items) if !items.is_empty() => {
+            let mut items = items.clone();
+            let at = random.usize(..items.len());
+            items[at] = neighbour(&items[at], random);
+            Meant::Array(items)
+        }
+        Meant::Object(members) if !members.is_empty() => {
+            let mut members = members.clone();
+            let at = random.usize(..members.len());
+            if let Some(member) = members.values_mut().nth(at) {
+                *member = neighbour(member, random);
+            }
+            Meant::Object(members)
+        }
+        Meant::String(text) if random.bool() => Meant::String(format!("{text}{}", string(random))),
+        other if random.bool() => other.clone(),
+        _ => value(random, 1),
+    }
+}
+
+/// One of the many ways to write it.
+fn text(meant: &Meant, random: &mut Rng) -> String {
+    let space = |random: &mut Rng| ["", "", " ", "\n\t"][random.usize(..4)];
+    let body = match meant {
+        Meant::Null => "null".to_owned(),
+        Meant::Bool(value) => value.to_string(),
+        Meant::Number(negative, digits, power) => number_text(*negative, digits, *power, random),
+        Meant::String(text) => quoted(text, random),
+        Meant::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| text(item, random)).collect();
+            format!("[{}]", items.join(","))
+        }
+        Meant::Object(members) => {
+            let mut members: Vec<(&String, &Meant)> = members.iter().collect();
+            random.shuffle(&mut members);
+            let written: Vec<String> = members
+                .into_iter()
+                .map(|(name, member)| format!("{}{}:{}", quoted(name, random), space(random), text(member, random)))
+                .collect();
+            format!("{{{}{}}}", space(random), written.join(","))
+        }
+    };
+    format!("{}{body}{}", space(random), space(random))
+}
+
+/// The digits with zeros at their end, a point anywhere in them, and the exponent that makes up for it.
+fn number_text(negative: bool, digits: &[u8], power: i32, random: &mut Rng) -> String {
+    let sign = if negative || digits.is_empty() && random.bool() { "-" } else { "" };
+    let more = random.i32(0..4);
+    let mut all: String = digits.iter().map(|digit| char::from(b'0' + digit)).collect();
+    all.extend((0..more).map(|_| '0'));
+    if all.is_empty() {
+        return format!("{sign}0");
+    }
+    let point = random.usize(1..=all.len());
+    let (whole, rest) = all.split_at(point);
+    let whole = if whole.starts_with('0') { "0" } else { whole };
+    let power = power - more + i32::try_from(rest.len()).unwrap();
+    let rest = if rest.is_empty() { String::new() } else { format!(".{rest}") };
+    let exponent = match power {
+        0 if random.bool() => String::new(),
+        power => {
+            format!("{}{}{power}", ["e", "E"][random.usize(..2)], if power >= 0 && random.bool() { "+" } else { "" })
+        }
+    };
+    format!("{sign}{whole}{rest}{exponent}")
+}
+
+fn quoted(text: &str, random: &mut Rng) -> String {
+    let mut out = String::from("\"");
+    for character in text.chars() {
+        let must = matches!(character, '"' | '\\' | '\0'..='\u{1f}');
+        if must || random.u8(..4) == 0 {
+            let mut units = [0; 2];
+            character.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            out.push(character);
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn canonical(text: &str) -> String {
+    write(&read(text, &Limits::default()).unwrap_or_else(|error| panic!("{text:?}: {error}")))
+}
+
+#[test]
+fn one_meaning_has_one_text_and_another_has_another() {
+    for mut random in super::rounds(20_000) {
+        let meant = value(&mut random, 3);
+        let other = neighbour(&meant, &mut random);
+        let (first, again) = (canonical(&text(&meant, &mut random)), canonical(&text(&meant, &mut random)));
+        assert_eq!(first, again, "{meant:?}");
+        assert_eq!(canonical(&first), first, "the canonical text of a canonical text");
+        let theirs = canonical(&text(&other, &mut random));
+        assert_eq!(meant == other, first == theirs, "{meant:?} and {other:?}: {first} and {theirs}");
+    }
+}
