@@ -1,7 +1,8 @@
 //! `cargo chaos`: hostile conditions for the guard and its stores, judged by a ledger that the store has no part in.
 //!
-//! Each mode is a module with a function that takes [`Settings`] and returns a [`Summary`]:
-//! [`kill`], [`power`], [`corrupt`]. What they share: [`workload`], the calls and the process that makes them;
+//! Each mode is a module with a function that takes [`Settings`] and returns a [`Summary`]: [`kill`], [`power`],
+//! [`corrupt`] with processes and files; [`owners`], [`store`], [`time`], [`race`] without. What the first three share:
+//! [`workload`], the calls and the process that makes them;
 //! [`ledger`], what really happened; [`judge`], which compares the two; [`points`], where a process can be killed.
 
 pub mod corrupt;
@@ -9,9 +10,14 @@ mod files;
 pub mod judge;
 pub mod kill;
 pub mod ledger;
+pub mod owners;
 pub mod points;
 pub mod power;
+pub mod race;
+mod stage;
+pub mod store;
 pub mod summary;
+pub mod time;
 pub mod workload;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use toolonce_chaos::points::Point;
 use toolonce_chaos::summary::Summary;
 use toolonce_chaos::workload::{self, Orders, Plan, Sizes};
-use toolonce_chaos::{Length, Settings, corrupt, kill, power};
+use toolonce_chaos::{Length, Settings, corrupt, kill, owners, power, race, store, time};
 
 /// Hostile conditions for the guard and the sled store. Effects are counted in a ledger of its own; each mode prints one
 /// line of figures. Exit code 1 if anything was lost, happened twice or can't be explained; 2 if the test itself failed.
@@ -60,6 +60,49 @@ enum Mode {
     /// an execution of a write that the ledger has; lost, another outcome or none where nothing was damaged;
     /// unexplained, a panic, a process that dies or hangs.
     Corrupt(Common),
+    /// Two owners of one call: stopped past its lease, overtaken, continued
+    ///
+    /// Two guards, each with a clock of its own, share a store in memory. The first is stopped in a call: between claim and
+    /// body, in the body before its effect, or after it; for little more than its lease, or past the attempt's deadline and
+    /// the settle delay. The second goes on with the run: one caller asks at once, one comes late. Then the first is
+    /// continued. The tool is held, sent again under its key, or asked whether it happened, and knows or can't tell; the
+    /// continued execution ends well or doesn't know how it ended. Last, a real second process opens a directory that
+    /// this one holds.
+    ///
+    /// Counted: twice, a second effect (a keyed one under another downstream key) or an incident; lost, no outcome in the
+    /// end although the ledger has the effect; unexplained, an answer that says more than is known, none in time, a late
+    /// success that doesn't settle the record.
+    Owners(Common),
+    /// A store that fails at every single operation
+    ///
+    /// Five kinds of tools are called by a script, on a store in memory that fails at its n-th operation, for each n: it
+    /// can't be reached, is full, its sync fails and the commit is there or isn't, what it reads is damaged; once, or until
+    /// it is healed. Then all calls are made again, once more in another process, doubts settled as the ledger says, and
+    /// made a last time.
+    ///
+    /// Counted: twice, a second effect; lost, an outcome that was handed out and isn't the answer any more, or no outcome
+    /// in the end; unexplained, an answer that denies an effect, a panic, none within two minutes of the guard's clock.
+    Store(Common),
+    /// Clocks that jump, machines that sleep, durations of nothing and of for ever
+    ///
+    /// Stories of calls, retries, crashes and people's answers in which the wall clock is set back and forward by hours,
+    /// between calls and within them, while the monotonic clock doesn't notice. And every duration that can be set, at
+    /// 0, 1 ns, 1 ms and the longest there is, on a store of one process and of several.
+    ///
+    /// Counted: twice, a second effect (a keyed one under another downstream key); lost, an outcome that changed;
+    /// unexplained, a panic, a call or a shutdown that hangs.
+    Time(Common),
+    /// Equal calls that race on several threads
+    ///
+    /// 1,000 equal calls over 1, 2, 8 and 64 tasks; calls that come in while an outcome is published; executions that
+    /// panic, callers that leave, and a runtime that is shut down in the middle of a call; tools that call the guard from
+    /// inside: themselves, through another tool, another tool. Which thread is when where is up to the scheduler.
+    ///
+    /// Counted: twice, a second effect; lost, a caller without the one outcome; unexplained, any other answer.
+    Race(Common),
+    /// Opens a store and says how that went.
+    #[command(hide = true)]
+    OpenChild { directory: PathBuf },
     /// Works until it is killed.
     #[command(hide = true)]
     Child(Child),
@@ -150,6 +193,11 @@ fn main() -> ExitCode {
             common.settings().map_err(Into::into).and_then(|settings| power::run(&settings, model))
         }
         Mode::Corrupt(common) => common.settings().map_err(Into::into).and_then(|settings| corrupt::run(&settings)),
+        Mode::Owners(common) => common.settings().map_err(Into::into).and_then(|settings| owners::run(&settings)),
+        Mode::Store(common) => common.settings().map_err(Into::into).and_then(|settings| store::run(&settings)),
+        Mode::Time(common) => common.settings().map_err(Into::into).and_then(|settings| time::run(&settings)),
+        Mode::Race(common) => common.settings().map_err(Into::into).and_then(|settings| race::run(&settings)),
+        Mode::OpenChild { directory } => return ended(owners::child(directory)),
         Mode::Child(child) => return ended(workload::child(&child.directory, &child.orders())),
         Mode::CommitsChild { directory } => return ended(kill::commits_child(directory)),
         Mode::CorruptChild(arguments) => return ended(corrupt::child(arguments)),

@@ -43,6 +43,32 @@ fn damaged_files_execute_nothing_again() {
     must_be_clean(&["corrupt", "--cases", "60", "--seed", "2"], "mutations", 60);
 }
 
+#[test]
+fn stopped_owners_execute_nothing_twice() {
+    must_be_clean(&["owners", "--cases", "24", "--seed", "2"], "scenes", 25);
+}
+
+#[test]
+fn a_store_that_fails_loses_nothing() {
+    let output = run(&["store", "--cases", "1", "--seed", "2"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    for fault in ["unavailable", "full", "sync failed, applied", "sync failed, not applied", "corrupt"] {
+        assert!(said.contains(fault), "{said}");
+    }
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
+#[test]
+fn jumping_clocks_change_nothing() {
+    let output = run(&["time", "--cases", "20", "--seed", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn races_have_one_effect() {
+    must_be_clean(&["race", "--cases", "11", "--seed", "2"], "races", 11);
+}
+
 /// Without the store's own `fdatasync` a power cut takes what was acknowledged: the model sees what it is for. And a
 /// failure says how to repeat it.
 #[test]
@@ -58,7 +84,16 @@ fn without_syncs_of_the_log_power_cuts_lose() {
 
 #[test]
 fn help_explains_each_mode() {
-    for (mode, word) in [("kill", "acknowledged"), ("power", "Not modelled"), ("corrupt", "Allowed")] {
+    let modes = [
+        ("kill", "acknowledged"),
+        ("power", "Not modelled"),
+        ("corrupt", "Allowed"),
+        ("owners", "continued"),
+        ("store", "full"),
+        ("time", "monotonic"),
+        ("race", "scheduler"),
+    ];
+    for (mode, word) in modes {
         let output = run(&[mode, "--help"]);
         assert!(String::from_utf8_lossy(&output.stdout).contains(word), "{mode}");
     }

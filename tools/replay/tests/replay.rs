@@ -117,3 +117,20 @@ async fn keys_that_leave_out_what_matters_are_found_as_false_merges() {
     assert!(tally.false_merges > 0, "{tally:?}");
     assert!(tally.lost > 0, "{tally:?}");
 }
+
+/// Whatever is done to the text, reading policies is no panic; and no misspelt name passes by saying nothing.
+#[test]
+fn damaged_policies_are_errors() {
+    for (at, character) in BUILT_IN.char_indices() {
+        let (before, rest) = BUILT_IN.split_at(at);
+        let rest = &rest[character.len_utf8()..];
+        let _ = (Policies::read(before), Policies::read(&format!("{before}{rest}")));
+        let _ = Policies::read(&format!("{before}\u{0}{rest}"));
+    }
+    for (at, _) in BUILT_IN.match_indices("\":") {
+        let misspelt = format!("{}x{}", &BUILT_IN[..at], &BUILT_IN[at..]);
+        let read = Policies::read(&misspelt);
+        let is_setting = ["effect", "repeat", "kind", "in_doubt"].iter().any(|name| BUILT_IN[..at].ends_with(name));
+        assert!(read.is_err() || !is_setting, "{misspelt}");
+    }
+}

@@ -31,3 +31,30 @@ fn every_case_holds_on_both_stores() {
     let found: Vec<String> = run_all(&jobs).into_iter().flatten().collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
+
+/// Whatever is cut out of a line, reading it is no panic; and no misspelt name passes by saying nothing.
+#[test]
+fn damaged_lines_are_errors() {
+    let folder = folder();
+    let lines: Vec<String> = files(&folder)
+        .iter()
+        .flat_map(|path| {
+            let text = std::fs::read_to_string(path).expect("it can be read");
+            text.lines().step_by(5).map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    for line in lines.iter().filter(|line| file::parse(line).is_ok()) {
+        for (at, _) in line.char_indices().step_by(11) {
+            let _ = file::parse(&line[..at]);
+            let rest: String = line[at..].chars().skip(1).collect();
+            let _ = file::parse(&format!("{}{rest}", &line[..at]));
+            let _ = file::parse(&format!("{}\u{0}{}", &line[..at], &line[at..]));
+        }
+        for name in ["\"id\":", "\"tools\":", "\"steps\":", "\"expect\":"] {
+            if let Some(at) = line.find(name) {
+                let misspelt = format!("{}\"x{}", &line[..at], &line[at + 1..]);
+                assert!(file::parse(&misspelt).is_err(), "{name} may be misspelt: {misspelt}");
+            }
+        }
+    }
+}
