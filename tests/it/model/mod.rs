@@ -314,7 +314,8 @@ async fn tell(steps: &[Step], real: Real) -> Result<(), (usize, String)> {
     Ok(())
 }
 
-/// The shortest part found of a story that differs. The guard's back-off has jitter: what differs once need not again.
+/// The shortest part found of a story that differs. What differs once need not differ again: the
+/// guard's back-off has jitter, which no seed fixes.
 async fn shrink(mut steps: Vec<Step>, (mut at, mut why): (usize, String)) -> (Vec<Step>, String) {
     steps.truncate(at + 1);
     let mut n = steps.len();
