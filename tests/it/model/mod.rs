@@ -305,6 +305,8 @@ impl Telling {
 }
 
 async fn tell(steps: &[Step], real: Real) -> Result<(), (usize, String)> {
+    // The guard's back-off has jitter.
+    fastrand::seed(steps.len() as u64);
     let model = Model::new(real.time());
     let mut telling =
         Telling { real, model, messages: BTreeMap::new(), known: 0, undecided: Vec::new(), rounds: HashMap::new() };

@@ -275,6 +275,7 @@ impl Model {
                     id: id.to_owned(),
                     fingerprint: fingerprint(ask),
                     executed: Digest([ask.content; 32]),
+                    again: false,
                     looked_up: false,
                 },
                 epoch: self.history.epoch(),

@@ -215,6 +215,7 @@ impl Model {
             over,
             asker: drive.asked.asker(),
             permitted,
+            settle_delay: LIMITS.settle_delay,
             strictness: kind.effect.into(),
             executed,
             kept_arguments: keeps.then(String::new),
@@ -224,6 +225,9 @@ impl Model {
             self.wrong.push(format!("a claim was refused: {refused}: {decision:?}"));
             return Step::Done(Told::InDoubt);
         }
+        // It stands where it was put, with or without an id that says so.
+        let place = decision.place.map(|place| place.nth);
+        self.drives[at].asked.nth = self.drives[at].asked.nth.or(place);
         let claimed = self.record(unit).cloned().unwrap_or_default();
         let deadline = claimed.claim.as_ref().map_or(0, |claim| claim.deadline);
         let drive = &mut self.drives[at];

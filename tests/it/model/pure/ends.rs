@@ -100,6 +100,7 @@ impl Model {
             over: Over::Nothing,
             asker: drive.asked.asker(),
             permitted: false,
+            settle_delay: LIMITS.settle_delay,
             strictness: Strictness::ReadOnly,
             executed: drive.asked.executed,
             kept_arguments: None,
