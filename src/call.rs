@@ -56,7 +56,8 @@ impl Call {
         Self::new(tool, arguments.to_string())
     }
 
-    /// The tool call id, echoed in the answer. Default empty. Identifies nothing by itself.
+    /// The tool call id, echoed in the answer. Default empty. It is no part of what tells two calls apart; among equal
+    /// calls of one message it says which of them is delivered again.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = id.into();

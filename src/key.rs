@@ -44,6 +44,7 @@
 //! are only ever added to.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use hmac::Hmac;
 use hmac::digest::{FixedOutput, KeyInit, Update};
@@ -363,9 +364,13 @@ impl DownstreamKey {
 
     /// The first 12 hex digits: what people call the unit of work by.
     pub fn reference(&self) -> String {
-        hex(&self.0[..6])
+        hex(&self.0[..REFERENCE_DIGITS.end() / 2])
     }
 }
+
+/// How many digits of a [reference](DownstreamKey::reference) name a unit of work: all 12 where it is changed, and 6 are
+/// enough to [look](crate::Guard::show) at it.
+pub const REFERENCE_DIGITS: RangeInclusive<usize> = 6..=12;
 
 /// What tagged parts are hashed with: SHA-256, or HMAC-SHA256.
 trait Hash: Update + FixedOutput<OutputSize = <Sha256 as hmac::digest::OutputSizeUser>::OutputSize> {}

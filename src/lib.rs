@@ -91,14 +91,14 @@ pub use self::clock::{Clock, Millis, SystemClock};
 pub use self::error::{Error, ErrorKind};
 pub use self::guard::{
     ApprovalRequest, CallDetail, CallStatus, CallSummary, CallsFrom, CallsPage, Execution, GcClock, GcOptions,
-    GcReport, Guard, GuardBuilder, InDoubtCall, OpenAttempt, Question, RecordedOutcome, Resolution, Shutdown,
+    GcReport, Guard, GuardBuilder, InDoubtCall, NextCall, OpenAttempt, Question, RecordedOutcome, Resolution, Shutdown,
     StoreDown,
 };
 pub use self::key::Secret;
 pub use self::policy::{
     Advanced, Approval, Effect, InDoubt, KeyWindow, LookAlike, Mismatch, Policy, Reopener, Repeat, Scope,
 };
-pub use self::registry::{LintWarning, RegisterError, Registry};
+pub use self::registry::{LintFinding, LintWarning, RegisterError, Registry};
 pub use self::reply::{Outcome, Reply, ReplyKind};
 pub use self::run::{Run, Seen};
 #[cfg(feature = "seal")]

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use self::fit::{
     common_identity, contract, free_name, hide_key_parameter, look_alike, objection, offer_again, without_hints,
 };
-pub use self::lint::LintWarning;
+pub use self::lint::{LintFinding, LintWarning};
 use self::message::{Answered, Waiting, all};
 use crate::call::{Call, ToolCall, Turn};
 use crate::canonical::{Arguments, Node, Normalised, Shape};
@@ -206,7 +206,7 @@ impl Registry {
         self.order.push(name.clone());
         let spec = ToolSpec { name: name.clone(), description, parameters };
         let tool = Guarded { spec, policy, limits, max_result, shape, contract, look_alike, again, body };
-        for warning in lint::warnings(&tool) {
+        for warning in lint::volatile(&tool) {
             tracing::warn!("{warning}");
         }
         self.tools.insert(name, Arc::new(tool));
@@ -218,7 +218,8 @@ impl Registry {
         self.order.iter().filter_map(|name| self.tools.get(name)).map(|tool| &tool.spec)
     }
 
-    /// Answers one call. Dropping the future cancels nothing that has begun.
+    /// Answers one call more of its message: without the id of an earlier one it counts as another equal call. To deliver
+    /// a message again use [`answer`](Self::answer). Dropping the future cancels nothing that has begun.
     pub async fn call(&self, run: &Run, call: Call) -> Reply {
         match self.prepare(run, &call) {
             Ok(mut work) => {

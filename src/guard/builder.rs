@@ -137,7 +137,8 @@ impl GuardBuilder {
         self
     }
 
-    /// How long after the last thing that happened in a run [`Guard::gc`] may remove it. Default 30 days.
+    /// How long after the last thing that happened in a run [`Guard::gc`] may remove it; with zero the next one removes
+    /// every run that has nothing open. Default 30 days.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.settings.retention = retention;
         self
@@ -180,9 +181,9 @@ impl GuardBuilder {
         self
     }
 
-    /// Begins no secret and no seal key that the namespace isn't written with already: for programs that look into the
-    /// store of another one, which would be locked out by it. Such a key is refused with [`ErrorKind::Secret`]. Default:
-    /// it is begun.
+    /// Refuses a secret or seal key that the namespace isn't already written with, with [`ErrorKind::Secret`]. For
+    /// programs that look into another program's store: beginning a new key would lock that program out. Default: a new
+    /// key is begun.
     pub fn existing(mut self) -> Self {
         self.unwritten = Unwritten::Refuse;
         self

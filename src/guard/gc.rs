@@ -69,6 +69,7 @@ impl GcOptions {
 
 /// Whether [`Guard::gc`] believes the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum GcClock {
     /// Only if it is not before the newest record, nor more than 7 days past it: a clock set to the year 2080 would
     /// free every key.

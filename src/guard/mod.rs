@@ -55,7 +55,8 @@ pub use self::down::StoreDown;
 pub(crate) use self::fork::Parent;
 pub use self::gc::{GcClock, GcOptions, GcReport};
 pub use self::look::{
-    CallDetail, CallStatus, CallSummary, CallsFrom, CallsPage, Execution, OpenAttempt, Question, RecordedOutcome,
+    CallDetail, CallStatus, CallSummary, CallsFrom, CallsPage, Execution, NextCall, OpenAttempt, Question,
+    RecordedOutcome,
 };
 pub(crate) use self::manifest::Plan;
 use self::path::{Beside, Drive};

@@ -20,6 +20,7 @@ const NAME: usize = 100;
 
 /// A call that waits for a human's permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ApprovalRequest {
     /// What [`Guard::approve`] and [`Guard::deny`] take. It stands for this call with these arguments.
     pub reference: String,
@@ -63,8 +64,8 @@ impl Guard {
         Ok(requests)
     }
 
-    /// This guard, with the name of the person whose answers it takes down from now on: what [`resolve`](Self::resolve),
-    /// [`approve`](Self::approve) and [`deny`](Self::deny) are told is kept as theirs. Default: no name. For people who
+    /// This guard, with the name of the person who answers: answers given through it ([`resolve`](Self::resolve),
+    /// [`approve`](Self::approve), [`deny`](Self::deny)) are recorded under this name. Default: no name. For people who
     /// look at the call later; nobody is identified by it, and the model isn't told. The first 100 characters are kept.
     pub fn answering_as(&self, who: &str) -> Self {
         Self { answerer: who.chars().take(NAME).collect::<String>().into(), ..self.clone() }

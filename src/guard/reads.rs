@@ -24,7 +24,7 @@ const LONGEST_FRESH: usize = 64 * 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct ReadEnd {
     pub(crate) ending: Ending,
-    /// When it began: so old is what it says.
+    /// When it began: the result is as old as this.
     pub(crate) at: Millis,
     /// Where it is recorded, if it is.
     pub(crate) unit: Option<(usize, Fence)>,

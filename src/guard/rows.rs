@@ -187,7 +187,8 @@ pub(crate) struct SecretRow {
     pub(crate) seals: Vec<u64>,
 }
 
-/// Epoch and cuts of a run. Changes only when the run is started, resumed or removed, so that every claim can check it.
+/// Epoch and cuts of a run. Changes only when the run is started, resumed, made by a fork or removed, so that every claim
+/// can check it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RunRow {
     pub(crate) run: String,

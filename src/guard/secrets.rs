@@ -145,12 +145,10 @@ impl Secrets {
         loop {
             let stored = store.get(std::slice::from_ref(&key)).await?.pop().flatten();
             let version = stored.as_ref().map(|stored| stored.version);
-            let row = match stored {
-                Some(stored) => {
-                    let row = SecretRow::from_bytes(&stored.value);
-                    let row = row.map_err(|error| Error::corrupt("what the namespace was written with", error))?;
-                    self.next(row, namespace)?
-                }
+            let old = stored.map(|stored| SecretRow::from_bytes(&stored.value)).transpose();
+            let old = old.map_err(|error| Error::corrupt("what the namespace was written with", error))?;
+            let row = match &old {
+                Some(old) => self.next(old, namespace)?,
                 None => self.first(store, namespace).await?,
             };
             let version = match row {
@@ -160,7 +158,7 @@ impl Secrets {
                     return match purpose {
                         // There is nothing to see. It isn't admitted: what it wrote would be under a secret unheard of.
                         For::Looking if unused => Ok(()),
-                        _ => Err(not_in_use(namespace)),
+                        _ => Err(not_in_use(namespace, &old.unwrap_or_default(), &row)),
                     };
                 }
                 Some(_) if self.unwritten == Unwritten::Refuse => version,
@@ -185,17 +183,17 @@ impl Secrets {
     /// seal; elsewhere a row says so too, for a guard that comes with a secret at the same moment.
     async fn first(&self, store: &dyn Store, namespace: &str) -> Result<Option<SecretRow>, Error> {
         if self.is_set() && !is_empty(store, Prefix::new(namespace)).await? {
-            return Err(written_without(namespace));
+            return Err(self.written_without(namespace));
         }
         let row = SecretRow { checks: self.check(namespace).take(1).collect(), seals: self.seal().collect() };
         Ok((self.shared || row != SecretRow::default()).then_some(row))
     }
 
     /// What becomes of the row of a namespace, if anything does.
-    fn next(&self, row: SecretRow, namespace: &str) -> Result<Option<SecretRow>, Error> {
+    fn next(&self, row: &SecretRow, namespace: &str) -> Result<Option<SecretRow>, Error> {
         let known: Vec<Digest> = self.check(namespace).collect();
         match (row.checks.is_empty(), known.is_empty()) {
-            (true, false) => return Err(written_without(namespace)),
+            (true, false) => return Err(self.written_without(namespace)),
             (false, true) => return Err(written_with(namespace, "and the guard has none: give it that secret")),
             _ => {}
         }
@@ -210,7 +208,18 @@ impl Secrets {
         let mut next = row.clone();
         next.checks.extend(known.first().filter(|check| !row.checks.contains(check)));
         next.seals.extend(self.seal().filter(|seal| !row.seals.contains(seal)));
-        Ok((next != row).then_some(next))
+        Ok((next != *row).then_some(next))
+    }
+
+    fn written_without(&self, namespace: &str) -> Error {
+        let message = match self.unwritten {
+            Unwritten::Refuse => format!("namespace {namespace:?} was written without a secret: leave the secret out"),
+            Unwritten::Begin => format!(
+                "namespace {namespace:?} was written without a secret, so with one nothing that was done would be \
+                 found, and all of it would run again: go on without, or begin a new namespace"
+            ),
+        };
+        Error::new(ErrorKind::Secret, message)
     }
 
     /// The check values of the secrets, in their order.
@@ -282,19 +291,15 @@ async fn is_empty(store: &dyn Store, prefix: Prefix) -> Result<bool, StoreError>
     Ok(store.scan(&prefix.all(), None, 1).await?.items.is_empty())
 }
 
-fn not_in_use(namespace: &str) -> Error {
-    let message = format!(
-        "namespace {namespace:?} isn't written with the secret or the seal key that is given first: give those in use \
-         first, and none where none is in use"
-    );
-    Error::new(ErrorKind::Secret, message)
-}
-
-fn written_without(namespace: &str) -> Error {
-    let message = format!(
-        "namespace {namespace:?} was written without a secret, so with one nothing that was done would be found, and \
-         all of it would run again: go on without, or begin a new namespace"
-    );
+/// The error for a guard that would begin what `new` has and `old` hasn't.
+fn not_in_use(namespace: &str, old: &SecretRow, new: &SecretRow) -> Error {
+    let message = if new.seals == old.seals {
+        format!("namespace {namespace:?} isn't written with the secret that is given first: give the one in use first")
+    } else if old.seals.is_empty() {
+        format!("namespace {namespace:?} isn't sealed: leave the seal key out")
+    } else {
+        format!("namespace {namespace:?} isn't sealed with the key that is given first: give the one in use first")
+    };
     Error::new(ErrorKind::Secret, message)
 }
 

@@ -88,7 +88,7 @@ pub struct Approval {
 pub struct Signature {
     /// A name, as whoever answered gave it; may be empty.
     pub who: String,
-    /// When.
+    /// When, in milliseconds since the Unix epoch.
     pub at: Millis,
 }
 

@@ -137,10 +137,11 @@ pub struct Identity {
 ///
 /// `kind` decides what the guard does; `message` is for people and names the store and what to do.
 #[derive(Clone, thiserror::Error)]
-#[error("{message}")]
+#[error("{message}{remedy}")]
 pub struct StoreError {
     kind: StoreErrorKind,
     message: String,
+    remedy: String,
     holder: Option<u32>,
 }
 
@@ -172,7 +173,19 @@ pub enum StoreErrorKind {
 impl StoreError {
     /// An error of this kind. The message starts in lower case and says what to do.
     pub fn new(kind: StoreErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), holder: None }
+        Self { kind, message: message.into(), remedy: String::new(), holder: None }
+    }
+
+    /// The same error with what a program could do about it, which follows the message in the text.
+    #[must_use]
+    pub fn or_else_do(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = remedy.into();
+        self
+    }
+
+    /// The message without what a program could do about it: for people who can't change the program.
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     /// The same error about a store that the process with this id holds.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolonce::canonical::Volatility;
-use toolonce::{KeyWindow, Policy, Registry, value_tool};
+use toolonce::{KeyWindow, LintFinding, Policy, Registry, value_tool};
 
 use crate::bench::{Shop, shop};
 
@@ -36,17 +36,20 @@ async fn write_tools_are_named_with_the_place_and_what_to_do() {
         ],
     );
     let found = tools.lint();
-    let places: Vec<_> =
-        found.iter().map(|w| (w.tool.as_str(), w.argument.pointer.as_str(), w.argument.looks)).collect();
+    let volatile = |finding| match finding {
+        LintFinding::Volatile(argument) => (argument.pointer, argument.looks),
+        other => panic!("{other:?}"),
+    };
+    let places: Vec<_> = found.iter().map(|w| (w.tool.as_str(), volatile(w.finding.clone()))).collect();
     assert_eq!(
         places,
         [
-            ("buy", "/X-Trace-ID", Volatility::RequestId),
-            ("buy", "/at", Volatility::Time),
-            ("buy", "/idempotency_key", Volatility::DownstreamKey),
-            ("buy", "/lines/*/idempotencyKey", Volatility::DownstreamKey),
-            ("buy", "/lines/*/lineNote", Volatility::FreeText),
-            ("pay", "/nonce", Volatility::RequestId),
+            ("buy", ("/X-Trace-ID".to_owned(), Volatility::RequestId)),
+            ("buy", ("/at".to_owned(), Volatility::Time)),
+            ("buy", ("/idempotency_key".to_owned(), Volatility::DownstreamKey)),
+            ("buy", ("/lines/*/idempotencyKey".to_owned(), Volatility::DownstreamKey)),
+            ("buy", ("/lines/*/lineNote".to_owned(), Volatility::FreeText)),
+            ("pay", ("/nonce".to_owned(), Volatility::RequestId)),
         ]
     );
     let says = |at: usize, what: &str| assert!(found[at].to_string().contains(what), "{}", found[at]);
@@ -70,4 +73,19 @@ async fn a_hint_or_a_hidden_key_settles_it() {
     let policy = Policy::write().advanced(|a| a.key_parameter("idempotency_key"));
     assert_eq!(registry(&shop, &[("buy", policy, properties)]).lint(), []);
     assert_eq!(shop.tools.lint(), []);
+}
+
+#[tokio::test]
+async fn a_tool_that_nothing_can_reopen_is_named() {
+    let shop = shop().await;
+    let book = ("book", Policy::write().reopened_by(["cancel", "cancle"]), json!({"seat": {}}));
+    let cancel = ("cancel", Policy::write(), json!({"seat": {}}));
+    let found = registry(&shop, &[book, cancel]).lint();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].finding, LintFinding::UnknownReopener("cancle".to_owned()));
+    assert!(
+        found[0].to_string().starts_with(r#"tool "book": its policy says that "cancle" reopens it"#),
+        "{}",
+        found[0]
+    );
 }

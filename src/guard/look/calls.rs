@@ -4,7 +4,9 @@ use crate::Millis;
 use crate::guard::ApprovalRequest;
 use crate::key::{DownstreamKey, Fingerprint};
 use crate::protocol::approval::is_expired;
-use crate::protocol::record::{Approval, ApprovalState, Last, Signature, Slot, Statement, Strictness, ToldBy, View};
+use crate::protocol::record::{
+    Approval, ApprovalState, Last, Record, Signature, Slot, Statement, Strictness, ToldBy, View,
+};
 use crate::reply::Outcome;
 use crate::store::Key;
 
@@ -33,6 +35,19 @@ pub enum CallStatus {
 }
 
 impl CallStatus {
+    /// All of them, those that may need a person first.
+    pub const ALL: [Self; 9] = [
+        Self::InDoubt,
+        Self::AwaitingApproval,
+        Self::Approved,
+        Self::Denied,
+        Self::Expired,
+        Self::Running,
+        Self::Failed,
+        Self::Free,
+        Self::Done,
+    ];
+
     /// The status in one word, for programs: `in_doubt`, `awaiting_approval`, `approved`, `denied`, `expired`,
     /// `running`, `failed`, `free`, `done`.
     pub fn name(self) -> &'static str {
@@ -59,7 +74,7 @@ impl CallStatus {
         }
     }
 
-    /// Whether nothing goes on before a person answers.
+    /// Whether a person may have to answer before it goes on; of a call in doubt [`CallSummary::next_call`] says more.
     pub fn needs_a_person(self) -> bool {
         matches!(self, Self::InDoubt | Self::AwaitingApproval)
     }
@@ -79,6 +94,7 @@ impl From<View> for CallStatus {
 
 /// A call in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CallSummary {
     /// What [`Guard::show`](crate::Guard::show) takes, and [`Guard::resolve`](crate::Guard::resolve) or
     /// [`Guard::approve`](crate::Guard::approve) where it needs a person.
@@ -95,10 +111,51 @@ pub struct CallSummary {
     pub at: Option<Millis>,
     /// How often its execution was begun. Goes on from the highest before, where a gc removed the record of equal calls.
     pub attempts: u64,
+    /// While it is in doubt: what becomes of it if nobody answers and the agent makes the call again.
+    pub next_call: Option<NextCall>,
 }
 
-/// Calls, and where the next ones are.
+/// What the next equal call does about a call in doubt, as far as the record tells: it doesn't know the tool's policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NextCall {
+    /// It executes it again, which is harmless.
+    Runs,
+    /// It sends it again under the same downstream key, while the tool's [window](crate::KeyWindow) for that holds. A
+    /// tool with a look-up asks that first.
+    SendsAgain,
+    /// It asks the tool's look-up whether it happened.
+    LooksUp,
+    /// Nothing: it waits for [`Guard::resolve`](crate::Guard::resolve), unless the tool has a look-up and its arguments
+    /// were too long or too secret to keep.
+    Waits,
+}
+
+impl NextCall {
+    /// For programs: `runs`, `sends_again`, `looks_up`, `waits`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::SendsAgain => "sends_again",
+            Self::LooksUp => "looks_up",
+            Self::Waits => "waits",
+        }
+    }
+
+    /// For a record in doubt. Arguments are kept for a re-send and for a look-up only.
+    pub(super) fn about(record: &Record) -> Self {
+        match record.strictness {
+            Strictness::ReadOnly | Strictness::Idempotent => Self::Runs,
+            Strictness::Keyed => Self::SendsAgain,
+            Strictness::Write if record.kept_arguments.is_some() => Self::LooksUp,
+            Strictness::Write => Self::Waits,
+        }
+    }
+}
+
+/// Calls, and where the next ones are. A page is what up to 256 records hold, which may be more or fewer calls.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct CallsPage {
     /// In no order that means anything. May be empty although more follow.
     pub calls: Vec<CallSummary>,
@@ -112,6 +169,7 @@ pub struct CallsFrom(pub(super) Key);
 
 /// All that is known of a call.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct CallDetail {
     /// In one line.
     pub summary: CallSummary,
@@ -149,12 +207,13 @@ pub struct Execution {
     pub fingerprint: Fingerprint,
     /// The arguments as executed, if they are kept: only while it is in doubt, and only for some tools.
     pub arguments: Option<String>,
-    /// When something may first have been sent under this downstream key.
+    /// When something may first have been sent under this downstream key, in milliseconds since the Unix epoch.
     pub first_sent: Option<Millis>,
     /// The attempts whose end isn't known, the running one last.
     pub open: Vec<OpenAttempt>,
-    /// While attempts are open: from when on [`Guard::resolve`](crate::Guard::resolve) takes a plain "did not happen". A
-    /// guard that has known for the settle delay that the executing process is dead takes it earlier.
+    /// While attempts are open: from when on [`Guard::resolve`](crate::Guard::resolve) takes a plain "did not happen", in
+    /// milliseconds since the Unix epoch. A guard that has known for the settle delay that the executing process is dead
+    /// takes it earlier.
     pub takes_no_from: Option<Millis>,
     /// The newest failure that is known to have had no effect.
     pub failure: Option<Last>,
@@ -172,12 +231,13 @@ pub struct Execution {
 
 /// An attempt that may have had an effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenAttempt {
     /// Which attempt of the call, from 1.
     pub number: u64,
-    /// When it began; known while nobody has noted that it is over.
+    /// When it began, in milliseconds since the Unix epoch; known while nobody has noted that it is over.
     pub began: Option<Millis>,
-    /// From when on it sends nothing any more: its deadline, or when it ended.
+    /// From when on it sends nothing any more, in milliseconds since the Unix epoch: its deadline, or when it ended.
     pub quiet_from: Millis,
     /// What the tool said, if it said anything.
     pub error: Option<String>,
@@ -185,10 +245,11 @@ pub struct OpenAttempt {
 
 /// A recorded outcome.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RecordedOutcome {
     /// The attempt that is known to have succeeded; the newest one where somebody else says so.
     pub attempt: u64,
-    /// When it was recorded.
+    /// When it was recorded, in milliseconds since the Unix epoch.
     pub at: Millis,
     /// Who says so.
     pub told_by: ToldBy,

@@ -3,7 +3,8 @@
 mod calls;
 
 pub use self::calls::{
-    CallDetail, CallStatus, CallSummary, CallsFrom, CallsPage, Execution, OpenAttempt, Question, RecordedOutcome,
+    CallDetail, CallStatus, CallSummary, CallsFrom, CallsPage, Execution, NextCall, OpenAttempt, Question,
+    RecordedOutcome,
 };
 use super::deliver::outcome as outcome_of;
 use super::permission::request;
@@ -11,25 +12,19 @@ use super::records::{Known, downstream};
 use super::{Guard, Inner};
 use crate::Millis;
 use crate::error::{Error, ErrorKind};
-use crate::key::BaseKey;
+use crate::key::{BaseKey, REFERENCE_DIGITS};
 use crate::protocol::apply::millis;
 use crate::protocol::record::{Approval, ApprovalState, Base, Liveness, Record, view};
 
 /// Records that are looked at in one step.
 const PAGE: usize = 256;
 
-/// The shortest beginning of a reference that [`Guard::show`] takes, in digits.
-const SHORTEST: usize = 6;
-
-/// The length of a whole reference, in digits.
-const WHOLE: usize = 12;
-
 /// So many candidates are named where a reference is ambiguous.
 const CANDIDATES: usize = 8;
 
 impl Guard {
-    /// One page of this guard's namespace: every call that is recorded or asked for approval, reads included, from
-    /// `from` on or from the first. A call that is recorded meanwhile may or may not be among them.
+    /// One page of this guard's namespace, of up to 256 records: every call that is recorded or asked for approval, reads
+    /// included, from `from` on or from the first. A call that is recorded meanwhile may or may not be among them.
     ///
     /// # Errors
     /// If the store or a record can't be read.
@@ -42,8 +37,10 @@ impl Guard {
         Ok(CallsPage { calls, next: next.map(CallsFrom) })
     }
 
-    /// All that is known of the call with this reference, of which the first six digits are enough. Every record of the
-    /// namespace is looked at.
+    /// All that is known of the call with this reference, of which the first six digits are enough; `None` if no call of
+    /// this guard's namespace has it. By the reference of a question that was answered and used up,
+    /// the call is found that it permitted, while that is the call's newest attempt. Every record of the namespace is looked
+    /// at.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for what can't begin a reference, [`ErrorKind::Ambiguous`] if several calls have one that
@@ -55,11 +52,11 @@ impl Guard {
         loop {
             let (records, next) = self.inner.records.page(self.prefix, from, PAGE).await?;
             for (key, known) in records {
-                let units = self.inner.units(&key, &known).map(|unit| (unit.summary(), unit.what.number()));
-                let fits = units.filter(|(summary, _)| summary.reference.starts_with(reference));
-                found.extend(fits.map(|(summary, occurrence)| Found {
-                    summary,
-                    occurrence,
+                let named = self.inner.units(&key, &known).filter_map(|unit| Some((unit.named(reference)?, unit)));
+                found.extend(named.map(|(named, unit)| Found {
+                    summary: unit.summary(),
+                    occurrence: unit.what.number(),
+                    named,
                     key,
                     known: known.clone(),
                 }));
@@ -68,6 +65,9 @@ impl Guard {
             if from.is_none() {
                 break;
             }
+        }
+        if found.iter().any(|found| found.named == Named::Itself) {
+            found.retain(|found| found.named == Named::Itself);
         }
         match found.len() {
             0 | 1 => match found.pop() {
@@ -79,7 +79,7 @@ impl Guard {
     }
 
     async fn detail(&self, found: Found) -> Result<CallDetail, Error> {
-        let Found { summary, occurrence, key, known } = found;
+        let Found { summary, occurrence, key, known, .. } = found;
         let now = self.inner.now.get();
         let questions = known.base.approvals.iter().map(|approval| Question {
             request: request(&key, &known.base.about.tool, approval),
@@ -140,17 +140,28 @@ struct Found {
     summary: CallSummary,
     /// `None` for one that only asked for approval.
     occurrence: Option<usize>,
+    named: Named,
     key: BaseKey,
     known: Known,
 }
 
+/// Whose reference it is that a call was found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    Itself,
+    /// That of the question which permitted it, and which is gone.
+    Question,
+}
+
 fn check(reference: &str) -> Result<(), Error> {
     let digits = reference.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
-    if digits && (SHORTEST..=WHOLE).contains(&reference.len()) {
+    if digits && REFERENCE_DIGITS.contains(&reference.len()) {
         return Ok(());
     }
     let message = format!(
-        "{reference:?} is no reference: it has {WHOLE} digits from 0-9 and a-f, of which the first {SHORTEST} are enough"
+        "{reference:?} is no reference: it has {} digits from 0-9 and a-f, of which the first {} are enough",
+        REFERENCE_DIGITS.end(),
+        REFERENCE_DIGITS.start()
     );
     Err(Error::new(ErrorKind::Invalid, message))
 }
@@ -205,6 +216,18 @@ impl What<'_> {
 }
 
 impl Unit<'_> {
+    /// Whether `reference` begins the call's, or that of its permission.
+    fn named(&self, reference: &str) -> Option<Named> {
+        let asked = || match self.what {
+            What::Record(_, record, _) => Some(self.key.question(record.approved.as_deref()?, &record.fingerprint)),
+            What::Question(_) => None,
+        };
+        match self.summary().reference.starts_with(reference) {
+            true => Some(Named::Itself),
+            false => asked()?.starts_with(reference).then_some(Named::Question),
+        }
+    }
+
     fn summary(&self) -> CallSummary {
         let about = &self.base.about;
         match self.what {
@@ -216,6 +239,7 @@ impl Unit<'_> {
                 occurrence,
                 at: newest(record, self.now),
                 attempts: record.fence.0,
+                next_call: (status == CallStatus::InDoubt).then(|| NextCall::about(record)),
             },
             What::Question(approval) => {
                 let request = request(self.key, &about.tool, approval);
@@ -227,6 +251,7 @@ impl Unit<'_> {
                     occurrence: 0,
                     at: Some(approval.signed.as_ref().map_or(request.asked_at, |signed| signed.at)),
                     attempts: 0,
+                    next_call: None,
                 }
             }
         }

@@ -47,11 +47,11 @@ impl Directory {
     /// directory can't be used.
     pub(super) fn hold(path: &Path, deadline: Instant) -> Result<Self, StoreError> {
         create(path).map_err(|error| failed(path, "create", &error))?;
-        refuse_foreign(path)?;
+        refuse_foreign(path, foreign)?;
         let lock = open_private(&path.join(LOCK)).map_err(|error| failed(path, "open the lock file of", &error))?;
         let mut held = Self { path: path.to_owned(), lock };
         held.acquire(deadline)?;
-        refuse_foreign(&held.path)?;
+        refuse_foreign(&held.path, foreign)?;
         held.name_holder().map_err(|error| held.failed("write the lock file of", &error))?;
         Ok(held)
     }
@@ -90,13 +90,17 @@ impl Directory {
         let holder = match (read, pid, words.next().and_then(|word| word.parse::<u64>().ok())) {
             (Ok(_), Some(pid), Some(since)) => {
                 let seconds = unix_seconds().saturating_sub(since);
-                let who = if pid == std::process::id() { "this process" } else { "process" };
-                format!("{who} {pid} (for {seconds} s)")
+                format!("process {pid} (for {seconds} s)")
             }
             _ => "another process".to_owned(),
         };
         let path = self.path.display();
-        let message = format!("the store {path} is in use by {holder}: stop it or choose another directory");
+        let message = match pid {
+            Some(own) if own == std::process::id() => {
+                format!("the store {path} is open in this process already: use it there, in place of opening it again")
+            }
+            _ => format!("the store {path} is in use by {holder}: stop it or choose another directory"),
+        };
         let error = StoreError::new(StoreErrorKind::Locked, message);
         match pid {
             Some(pid) => error.held_by(pid),
@@ -300,7 +304,7 @@ pub(super) fn refuse_missing(path: &Path) -> Result<(), StoreError> {
     if !path.try_exists().map_err(|error| failed(path, "find", &error))? {
         return Err(missing(path));
     }
-    refuse_foreign(path)?;
+    refuse_foreign(path, no_store)?;
     if path.join(MARKER).exists() { Ok(()) } else { Err(missing(path)) }
 }
 
@@ -312,7 +316,7 @@ pub(super) fn missing(path: &Path) -> StoreError {
 }
 
 /// A directory with files and without our marker is somebody else's, unless there is what else a store leaves.
-fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
+fn refuse_foreign(path: &Path, error: fn(&Path) -> StoreError) -> Result<(), StoreError> {
     let look = || {
         for entry in fs::read_dir(path)? {
             if !entry?.file_name().to_string_lossy().starts_with(OURS) {
@@ -326,12 +330,25 @@ fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
         Ok(true) if path.join(LOCK).exists() && path.join("db").exists() => {
             Err(super::damaged(&path.display(), "it looks like a store, but its marker toolonce.store is missing"))
         }
-        Ok(true) => Err(StoreError::new(
-            StoreErrorKind::Unavailable,
-            format!("{} holds files of something else: choose an empty directory for the store", path.display()),
-        )),
+        Ok(true) => Err(error(path)),
         Err(error) => Err(failed(path, "list", &error)),
     }
+}
+
+/// The error for a directory in which a store can't be made.
+fn foreign(path: &Path) -> StoreError {
+    let message = format!("{} holds files of something else: choose an empty directory for the store", path.display());
+    StoreError::new(StoreErrorKind::Unavailable, message)
+}
+
+/// The error for a directory in which a store was looked for.
+fn no_store(path: &Path) -> StoreError {
+    let message = format!(
+        "{} holds files of something else and is no toolonce store: give the directory that the program keeps its store \
+         in",
+        path.display()
+    );
+    StoreError::new(StoreErrorKind::Missing, message)
 }
 
 /// Opens a file for reading and writing, made for the owner only.

@@ -128,8 +128,8 @@ impl Witness {
             tracing::warn!("{what}; accepted");
             return Ok(());
         }
-        let message = format!("{what}, or accept that with SledOptions::accept(Accept::{})", kind.name());
-        Err(StoreError::new(StoreErrorKind::NotAsWitnessed, message))
+        let error = StoreError::new(StoreErrorKind::NotAsWitnessed, what);
+        Err(error.or_else_do(format!(", or accept that with SledOptions::accept(Accept::{})", kind.name())))
     }
 
     fn missing(&self, seen: &Identity) -> String {

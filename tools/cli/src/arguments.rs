@@ -2,19 +2,24 @@
 
 use std::fs;
 use std::io::{self, Read as _};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use serde_json::Value;
 use toolonce::CallStatus;
 use toolonce::canonical::{self, Limits};
+use toolonce::key::REFERENCE_DIGITS;
 
 use crate::help;
 use crate::problem::Problem;
+use crate::style::meaning;
 
 /// Looks at the tool calls of an agent, and settles those that wait for a person.
 #[derive(Debug, Parser)]
-#[command(bin_name = "toolonce", version, long_about = help::ABOUT, after_help = help::EXIT_CODES)]
+#[command(name = "toolonce", version, long_about = help::ABOUT, after_help = help::EXIT_CODES)]
+#[command(override_usage = "toolonce [OPTIONS] <COMMAND>")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -28,19 +33,25 @@ pub(crate) struct Common {
     /// The directory of the agent's store; never created
     #[arg(long, value_name = "PATH", global = true, env = "TOOLONCE_STORE")]
     pub(crate) store: Option<PathBuf>,
-    /// The namespace that the agent's guard was given; a store doesn't say which ones it has
+    /// The namespace that the agent's guard was given
+    ///
+    /// A store doesn't say which ones it has.
     #[arg(long, value_name = "NAME", global = true, env = "TOOLONCE_NAMESPACE")]
     pub(crate) namespace: Option<String>,
-    /// A file with the secret that the agent's guard is given, if it is given one: all its bytes but one line break at
-    /// the end. May be repeated: the one in use first, then older ones
-    #[arg(long, value_name = "PATH", global = true, env = "TOOLONCE_SECRET_FILE")]
+    /// A file with the secret of the agent's guard, if it has one
+    ///
+    /// All bytes of the file but one line break at its end.
+    /// May be repeated: the one in use first, then older ones.
+    #[arg(long, value_name = "PATH", global = true, env = "TOOLONCE_SECRET_FILE", verbatim_doc_comment)]
     pub(crate) secret_file: Vec<PathBuf>,
-    /// A file with the key that the agent's guard seals rows with, if it does: 32 bytes, or 64 hex digits. May be
-    /// repeated: the one in use first, then older ones
+    /// A file with the key that the agent's guard seals rows with
+    ///
+    /// 32 bytes, or 64 hex digits.
+    /// May be repeated: the one in use first, then older ones.
     #[cfg(feature = "seal")]
-    #[arg(long, value_name = "PATH", global = true, env = "TOOLONCE_SEAL_KEY_FILE")]
+    #[arg(long, value_name = "PATH", global = true, env = "TOOLONCE_SEAL_KEY_FILE", verbatim_doc_comment)]
     pub(crate) seal_key_file: Vec<PathBuf>,
-    /// The store's witness, if the agent keeps it elsewhere than beside the store
+    /// The store's witness, if it isn't beside the store
     #[arg(long, value_name = "PATH", global = true, env = "TOOLONCE_WITNESS")]
     pub(crate) witness: Option<PathBuf>,
     /// Prints one JSON object instead of text
@@ -51,20 +62,24 @@ pub(crate) struct Common {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Lists the calls that need a person: in doubt, or awaiting approval
-    #[command(long_about = help::LS, after_help = help::EXIT_CODES)]
+    #[command(long_about = help::LS, after_help = help::COMMON)]
+    #[command(override_usage = "toolonce ls [OPTIONS]")]
     Ls(Filter),
     /// Shows all that is known of one call, and what to do
-    #[command(long_about = help::SHOW, after_help = help::EXIT_CODES)]
+    #[command(long_about = help::SHOW, after_help = help::COMMON)]
+    #[command(override_usage = "toolonce show [OPTIONS] <REFERENCE>")]
     Show {
-        /// From `toolonce ls`, a log or an answer to the model; the first 6 digits are enough
+        /// From `toolonce ls`, a log or an answer to the model; its first 6 digits are enough
         #[arg(value_parser = beginning)]
         reference: String,
     },
     /// Says whether a call in doubt happened
-    #[command(long_about = help::RESOLVE, after_help = help::EXIT_CODES)]
+    #[command(long_about = help::RESOLVE, after_help = help::COMMON)]
+    #[command(override_usage = "toolonce resolve [OPTIONS] <--happened|--did-not-happen> <REFERENCE>")]
     Resolve(Resolve),
     /// Permits one execution of a call that awaits approval
-    #[command(long_about = help::APPROVE, after_help = help::EXIT_CODES)]
+    #[command(long_about = help::APPROVE, after_help = help::COMMON)]
+    #[command(override_usage = "toolonce approve [OPTIONS] <REFERENCE>")]
     Approve {
         /// All 12 digits
         #[arg(value_parser = whole)]
@@ -73,7 +88,8 @@ pub(crate) enum Verb {
         by: By,
     },
     /// Refuses a call that awaits approval, for the rest of its run
-    #[command(long_about = help::DENY, after_help = help::EXIT_CODES)]
+    #[command(long_about = help::DENY, after_help = help::COMMON)]
+    #[command(override_usage = "toolonce deny [OPTIONS] <REFERENCE>")]
     Deny {
         /// All 12 digits
         #[arg(value_parser = whole)]
@@ -88,7 +104,9 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Args)]
 pub(crate) struct By {
-    /// Your name, of which the first 100 characters are kept with the answer for whoever looks at the call later
+    /// Your name, for whoever looks at the call later
+    ///
+    /// Its first 100 characters are kept with the answer.
     #[arg(long, value_name = "NAME", env = "TOOLONCE_BY", default_value = "", hide_default_value = true)]
     pub(crate) by: String,
 }
@@ -101,9 +119,9 @@ pub(crate) struct Filter {
     /// Only calls of this tool
     #[arg(long, value_name = "NAME")]
     pub(crate) tool: Option<String>,
-    /// Only calls that stand so; several with commas
-    #[arg(long, value_enum, value_delimiter = ',', conflicts_with = "all")]
-    pub(crate) status: Vec<Status>,
+    /// Only calls with this status; several with commas
+    #[arg(long, value_parser = status(), value_delimiter = ',', conflicts_with = "all")]
+    pub(crate) status: Vec<CallStatus>,
     /// All calls, those that are done as well
     #[arg(long)]
     pub(crate) all: bool,
@@ -113,47 +131,18 @@ impl Filter {
     pub(crate) fn wants(&self, status: CallStatus) -> bool {
         match &*self.status {
             [] => self.all || status.needs_a_person(),
-            wanted => wanted.iter().any(|wanted| wanted.status() == status),
+            wanted => wanted.contains(&status),
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Status {
-    /// It isn't known whether it happened
-    InDoubt,
-    /// It waits for a person's permission
-    AwaitingApproval,
-    /// A person permitted it; the next equal call executes it
-    Approved,
-    /// A person refused it
-    Denied,
-    /// It waited for a permission, and nobody answered in time
-    Expired,
-    /// A living process executes it
-    Running,
-    /// It did not happen, and trying again is useless
-    Failed,
-    /// It did not happen; a retry executes it
-    Free,
-    /// It happened
-    Done,
-}
-
-impl Status {
-    fn status(self) -> CallStatus {
-        match self {
-            Self::InDoubt => CallStatus::InDoubt,
-            Self::AwaitingApproval => CallStatus::AwaitingApproval,
-            Self::Approved => CallStatus::Approved,
-            Self::Denied => CallStatus::Denied,
-            Self::Expired => CallStatus::Expired,
-            Self::Running => CallStatus::Running,
-            Self::Failed => CallStatus::Failed,
-            Self::Free => CallStatus::Free,
-            Self::Done => CallStatus::Done,
-        }
-    }
+/// Reads a status as it is named on a command line: `in-doubt`.
+fn status() -> impl TypedValueParser<Value = CallStatus> {
+    let name = |status: CallStatus| status.name().replace('_', "-");
+    let values = CallStatus::ALL.map(|status| PossibleValue::new(name(status)).help(meaning(status)));
+    PossibleValuesParser::new(values).try_map(move |given| {
+        CallStatus::ALL.into_iter().find(|status| name(*status) == given).ok_or("this is no status")
+    })
 }
 
 #[derive(Debug, Args)]
@@ -165,18 +154,24 @@ pub(crate) struct Resolve {
     /// It happened: every retry gets the result, and nothing runs again
     #[arg(long)]
     pub(crate) happened: bool,
-    /// What the tool would have returned: JSON, @FILE, or @- for standard input [default: null]. It isn't checked
-    /// against the tool: give what the model and the agent's program expect of it
-    #[arg(long, value_name = "JSON|@FILE", requires = "happened")]
+    /// What the tool would have returned, as JSON [default: null]
+    ///
+    /// JSON, @FILE, or @- for standard input. It isn't checked against the tool:
+    /// give what the model and the agent's program expect of it.
+    #[arg(long, value_name = "JSON|@FILE", requires = "happened", verbatim_doc_comment)]
     result: Option<String>,
     /// It did not happen: the next retry executes it
     #[arg(long, requires = "reason")]
     pub(crate) did_not_happen: bool,
-    /// How you know; needed for --did-not-happen, and its first 500 characters are kept with the answer
+    /// How you know; needed for --did-not-happen
+    ///
+    /// Its first 500 characters are kept with the answer.
     #[arg(long, value_name = "TEXT", value_parser = something)]
     pub(crate) reason: Option<String>,
-    /// With --did-not-happen: takes it although the effect could still show. Only if you know that nothing is under way
-    #[arg(long, requires = "did_not_happen")]
+    /// With --did-not-happen: takes it although the effect could still show
+    ///
+    /// Only if you know that nothing is under way any more.
+    #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) by: By,
@@ -188,10 +183,13 @@ pub(crate) struct Resolve {
 impl Verb {
     /// Reads what is read before the store is touched.
     pub(crate) fn ready(mut self) -> Result<Self, Problem> {
-        if let Self::Resolve(resolve) = &mut self
-            && let Some(result) = &resolve.result
-        {
-            resolve.value = value(result)?;
+        if let Self::Resolve(resolve) = &mut self {
+            if resolve.happened && resolve.force {
+                return Err(Problem::usage("--force goes only with --did-not-happen"));
+            }
+            if let Some(result) = &resolve.result {
+                resolve.value = value(result)?;
+            }
         }
         Ok(self)
     }
@@ -234,14 +232,21 @@ fn something(text: &str) -> Result<String, String> {
 }
 
 fn whole(text: &str) -> Result<String, String> {
-    digits(text, 12..=12, "a reference has 12 digits from 0-9 and a-f, and all of them are needed here")
+    let all = *REFERENCE_DIGITS.end();
+    digits(
+        text,
+        &(all..=all),
+        &format!("a reference has {all} digits from 0-9 and a-f, and all of them are needed here"),
+    )
 }
 
 fn beginning(text: &str) -> Result<String, String> {
-    digits(text, 6..=12, "a reference has 12 digits from 0-9 and a-f, of which the first 6 are enough")
+    let (enough, all) = (REFERENCE_DIGITS.start(), REFERENCE_DIGITS.end());
+    let why = format!("a reference has {all} digits from 0-9 and a-f, of which the first {enough} are enough");
+    digits(text, &REFERENCE_DIGITS, &why)
 }
 
-fn digits(text: &str, lengths: std::ops::RangeInclusive<usize>, why: &str) -> Result<String, String> {
+fn digits(text: &str, lengths: &RangeInclusive<usize>, why: &str) -> Result<String, String> {
     let text = text.trim().to_ascii_lowercase();
     let fits = lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if fits { Ok(text) } else { Err(why.to_owned()) }

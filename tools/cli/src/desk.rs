@@ -38,6 +38,13 @@ impl Desk {
         let shown = path.display().to_string();
         let mut options = SledOptions::new(path).existing();
         if let Some(witness) = named(common.witness.as_slice()).next() {
+            // Without it nothing would be checked, and one would be made.
+            if !witness.is_file() {
+                let witness = witness.display();
+                return Err(Problem::usage(format!(
+                    "there is no witness {witness}: correct --witness, or leave it out if it is beside the store"
+                )));
+            }
             options = options.witness(witness);
         }
         // Before the store is touched: a key that can't be read is a wrong command.
@@ -62,8 +69,8 @@ impl Desk {
         found.ok_or_else(|| {
             let namespace = &self.namespace;
             Problem::nothing(format!(
-                "no call of the namespace {namespace:?} has the reference {reference} (that of a question is gone once \
-                 its call has begun): `{}` lists all",
+                "no call of the namespace {namespace:?} has the reference {reference} (that of a question may be \
+                 gone once its call has begun): `{}` lists all",
                 self.command("ls --all")
             ))
         })

@@ -10,12 +10,15 @@ Exit codes:
   5  the output can't be written (what was to be settled is settled)
 With --json the answer is one JSON object on standard output, and an error one on standard error.";
 
+pub(crate) const COMMON: &str = "Options of every command, and exit codes: toolonce --help";
+
 pub(crate) const ABOUT: &str = "\
 Looks at the tool calls of an agent, and settles those that wait for a person.
 
 An agent that uses the library toolonce never repeats a call on a guess. A call is in doubt
-when its process died, or lost the connection, after it may have had its effect; it stays so
-until somebody finds out and says so. A call awaits approval when the agent may not make it
+when its process died, or lost the connection, after it may have had its effect; a tool that is
+keyed or has a look-up goes on when the agent makes the call again, any other waits until
+somebody finds out and says so. A call awaits approval when the agent may not make it
 without a person's permission.
 
 Stop the agent: so far one process at a time can use a store. Then start with `toolonce ls`.
@@ -27,9 +30,10 @@ Example:
   toolonce show 2f9c41";
 
 pub(crate) const LS: &str = "\
-Lists the calls that need a person: in doubt, or awaiting approval. The newest come first.
+Lists the calls that need a person or may do so: in doubt, or awaiting approval. The newest come
+first.
 
-Calls that stand otherwise are only counted; --all or --status lists them. TRIES says how
+Calls with another status are only counted; --all or --status lists them. TRIES says how
 often the call was begun, SINCE when the newest thing that is known of it happened, in UTC.
 
 Examples:

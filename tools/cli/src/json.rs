@@ -3,10 +3,9 @@
 use serde_json::{Value, json};
 use toolonce::protocol::approval::EXPIRES_AFTER;
 use toolonce::protocol::record::{Given, Reason, Signature, Slot, Statement, Strictness, ToldBy};
-use toolonce::{CallDetail, CallStatus, Execution, OpenAttempt, Question};
+use toolonce::{CallDetail, CallStatus, CallSummary, Execution, NextCall, OpenAttempt, Question};
 
-use crate::list::summary_json;
-use crate::style::{stamp, steers};
+use crate::style::{fingerprint, sentence, stamp, steers};
 
 /// One line of JSON. What could steer a terminal and JSON lets stand is escaped; it can only be inside of a text.
 pub(crate) fn line(value: &Value) -> String {
@@ -21,9 +20,23 @@ pub(crate) fn line(value: &Value) -> String {
     line + "\n"
 }
 
+/// A call in one line, for programs.
+pub(crate) fn summary(call: &CallSummary) -> Value {
+    json!({
+        "reference": call.reference,
+        "status": call.status.name(),
+        "tool": call.tool,
+        "run": call.run,
+        "occurrence": call.occurrence,
+        "at": stamp(call.at),
+        "attempts": call.attempts,
+        "next_call": call.next_call.map(NextCall::name),
+    })
+}
+
 /// All that is known of a call.
 pub(crate) fn call(call: &CallDetail) -> Value {
-    let mut all = summary_json(&call.summary);
+    let mut all = summary(&call.summary);
     all["questions"] = call.questions.iter().map(question).collect();
     if let Some(execution) = &call.execution {
         all["execution"] = execution_of(execution);
@@ -130,11 +143,6 @@ fn effect(effect: Strictness) -> &'static str {
     }
 }
 
-/// The first digits: enough to tell two apart.
-pub(crate) fn fingerprint(execution: &Execution) -> String {
-    execution.fingerprint.as_bytes()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// What a place was answered with.
 fn told_json(given: &Given) -> Value {
     let (kind, text) = match given {
@@ -145,10 +153,4 @@ fn told_json(given: &Given) -> Value {
         Given::Status { text, .. } => ("status", Some(sentence(text))),
     };
     json!({"kind": kind, "text": text})
-}
-
-/// The sentence in an answer to the model, which is an object with more in it.
-pub(crate) fn sentence(text: &str) -> String {
-    let answer: Value = serde_json::from_str(text).unwrap_or_default();
-    answer["message"].as_str().unwrap_or(text).to_owned()
 }

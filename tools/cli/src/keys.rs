@@ -52,24 +52,24 @@ pub(crate) fn named(files: &[PathBuf]) -> impl Iterator<Item = &Path> {
 pub(crate) fn explain(error: Error, common: &Common) -> Problem {
     let namespace = common.namespace.as_deref().unwrap_or_default();
     match error.kind() {
-        ErrorKind::Secret if gives_none(common) => Problem::usage(format!(
+        ErrorKind::Secret if given(common).is_empty() => Problem::usage(format!(
             "the namespace {namespace:?} was written with a secret: give --secret-file PATH, a file that holds the \
              secret which the agent's guard is given"
         )),
-        ErrorKind::Secret => Problem::usage(format!(
-            "{error} (with --secret-file and --seal-key-file: what the agent uses now first, then what it used before)"
-        )),
+        ErrorKind::Secret => Problem::usage(format!("{error} ({})", given(common).join(", "))),
         ErrorKind::Store(StoreErrorKind::Sealed) => Problem::usage(sealed(&error)),
         _ => error.into(),
     }
 }
 
-fn gives_none(common: &Common) -> bool {
+/// The options that were given, on the command line or in the environment.
+fn given(common: &Common) -> Vec<&'static str> {
+    let secret = named(&common.secret_file).next().map(|_| "--secret-file");
     #[cfg(feature = "seal")]
-    let seals = named(&common.seal_key_file).count();
+    let seal = named(&common.seal_key_file).next().map(|_| "--seal-key-file");
     #[cfg(not(feature = "seal"))]
-    let seals = 0;
-    named(&common.secret_file).count() + seals == 0
+    let seal = None;
+    secret.into_iter().chain(seal).collect()
 }
 
 #[cfg(feature = "seal")]

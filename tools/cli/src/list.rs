@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use toolonce::{CallStatus, CallSummary};
+use toolonce::{CallStatus, CallSummary, NextCall};
 
 use crate::Answer;
 use crate::arguments::Filter;
 use crate::desk::Desk;
 use crate::json;
 use crate::problem::{Exit, Problem};
-use crate::style::{count, cut, relative, stamp, utc, words};
+use crate::style::{count, cut, relative, utc, words};
 
 /// How many calls are told of only by their number.
 type Others = BTreeMap<CallStatus, usize>;
@@ -74,27 +74,14 @@ fn none_at_all(desk: &Desk, filter: &Filter, any: bool) -> Problem {
 fn as_json(desk: &Desk, listed: &[CallSummary], others: &Others) -> String {
     let others: serde_json::Map<String, Value> =
         others.iter().map(|(status, number)| (status.name().to_owned(), (*number).into())).collect();
-    let calls: Vec<Value> = listed.iter().map(summary_json).collect();
+    let calls: Vec<Value> = listed.iter().map(json::summary).collect();
     json::line(&json!({"namespace": desk.namespace, "calls": calls, "others": others}))
-}
-
-/// A call in one line, for programs.
-pub(crate) fn summary_json(call: &CallSummary) -> Value {
-    json!({
-        "reference": call.reference,
-        "status": call.status.name(),
-        "tool": call.tool,
-        "run": call.run,
-        "occurrence": call.occurrence,
-        "at": stamp(call.at),
-        "attempts": call.attempts,
-    })
 }
 
 fn as_text(desk: &Desk, filter: &Filter, listed: &[CallSummary], others: &Others) -> String {
     let mut text = String::new();
     if listed.is_empty() {
-        let what = if filter.status.is_empty() { "Nothing waits for a person" } else { "No call stands so" };
+        let what = if filter.status.is_empty() { "Nothing waits for a person" } else { "No call has that status" };
         text.push_str(&format!("{what}.\n"));
     } else {
         text.push_str(&table(desk, listed));
@@ -140,12 +127,20 @@ fn row(desk: &Desk, call: &CallSummary) -> [String; 6] {
     [call.reference.clone(), words(call.status), cut(&call.tool, TOOL), tries, since, cut(&call.run, RUN)]
 }
 
+/// What becomes of the listed calls, and where to read on.
 fn footer(desk: &Desk, listed: &[CallSummary]) -> String {
-    let waiting = listed.iter().filter(|call| call.status.needs_a_person()).count();
-    let wait = if waiting == 1 { "waits" } else { "wait" };
-    let next = desk.command("show REFERENCE");
-    match waiting {
-        0 => format!("{}. What is known of one: {next}\n", count(listed.len(), "call")),
-        _ => format!("{} {wait} for a person. What is known of one, and what to do: {next}\n", count(waiting, "call")),
+    let goes_on = |call: &&CallSummary| call.next_call.is_some_and(|next| next != NextCall::Waits);
+    let going = listed.iter().filter(goes_on).count();
+    let waiting = listed.iter().filter(|call| call.status.needs_a_person()).count() - going;
+    let mut text = String::new();
+    if waiting > 0 {
+        let wait = if waiting == 1 { "waits" } else { "wait" };
+        text.push_str(&format!("{} {wait} for a person. ", count(waiting, "call")));
     }
+    if going > 0 {
+        let may = if going == 1 { "may go on by itself" } else { "may go on by themselves" };
+        text.push_str(&format!("{} {may} when the agent makes the call again. ", count(going, "call")));
+    }
+    let to_do = if waiting + going > 0 { ", and what to do" } else { "" };
+    text + &format!("What is known of one{to_do}: {}\n", desk.command("show REFERENCE"))
 }

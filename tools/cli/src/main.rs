@@ -14,14 +14,14 @@ mod style;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::arguments::{Arguments, Verb};
 use crate::desk::Desk;
 use crate::problem::{Exit, Problem};
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             // Whoever closed it doesn't want to know.
@@ -38,6 +38,16 @@ fn main() -> ExitCode {
             problem.exit.into()
         }
     }
+}
+
+/// Reads the command line. What every verb takes is in `toolonce --help` and isn't repeated in the help of each.
+fn parse() -> Result<Arguments, clap::Error> {
+    let mut command = Arguments::command();
+    command.build();
+    let brief =
+        |verb: clap::Command| verb.mut_args(|option| if option.is_global_set() { option.hide(true) } else { option });
+    let mut matches = command.mut_subcommands(brief).try_get_matches()?;
+    Arguments::from_arg_matches_mut(&mut matches)
 }
 
 /// What a verb has to say, and how it went.

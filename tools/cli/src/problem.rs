@@ -77,8 +77,13 @@ impl Problem {
 
     /// The store at `path` can't be opened.
     pub(crate) fn opening(path: &str, error: &StoreError) -> Self {
-        if error.kind() != StoreErrorKind::Locked {
-            return Self::store(error.to_string());
+        match error.kind() {
+            StoreErrorKind::Locked => {}
+            StoreErrorKind::NotAsWitnessed => {
+                let ask = "if that can't be done, ask who runs the agent";
+                return Self::store(format!("{}; {ask}", error.message()));
+            }
+            _ => return Self::store(error.message()),
         }
         let who = error.holder().map_or_else(|| "another process".to_owned(), |process| format!("process {process}"));
         let message = format!(

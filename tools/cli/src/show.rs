@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use toolonce::protocol::approval::EXPIRES_AFTER;
 use toolonce::protocol::record::{Given, Reason, Signature, Slot, Strictness, ToldBy};
-use toolonce::{CallDetail, CallStatus, Execution, OpenAttempt, Question};
+use toolonce::{CallDetail, CallStatus, Execution, NextCall, OpenAttempt, Question};
 
 use crate::Answer;
 use crate::desk::Desk;
-use crate::json::{self, fingerprint, sentence};
+use crate::json;
 use crate::problem::{Exit, Problem};
-use crate::style::{clean, head, moment, words};
+use crate::style::{clean, fingerprint, head, meaning, moment, sentence, words};
 
 /// So many characters of arguments and results are shown as text.
 const TEXT: usize = 2000;
@@ -20,7 +20,7 @@ const TOLD: usize = 120;
 
 pub(crate) async fn show(desk: &Desk, reference: &str) -> Result<Answer, Problem> {
     let call = desk.find(reference).await?;
-    let text = if desk.json { json::line(&json::call(&call)) } else { Page::of(desk, &call) };
+    let text = if desk.json { json::line(&json::call(&call)) } else { Page::of(desk, &call, reference) };
     Ok(Answer { text, exit: Exit::Done })
 }
 
@@ -28,12 +28,14 @@ pub(crate) async fn show(desk: &Desk, reference: &str) -> Result<Answer, Problem
 struct Page<'a> {
     desk: &'a Desk,
     call: &'a CallDetail,
+    /// The reference that was given: the call's, or that of the question which permitted it.
+    asked: &'a str,
     text: String,
 }
 
 impl<'a> Page<'a> {
-    fn of(desk: &'a Desk, call: &'a CallDetail) -> String {
-        let mut page = Self { desk, call, text: String::new() };
+    fn of(desk: &'a Desk, call: &'a CallDetail, asked: &'a str) -> String {
+        let mut page = Self { desk, call, asked, text: String::new() };
         page.heading();
         if let Some(execution) = &call.execution {
             page.execution(execution);
@@ -68,6 +70,9 @@ impl<'a> Page<'a> {
         self.line(&format!("{}  {}  {status}", style.bold(&summary.reference), clean(&summary.tool)));
         self.line(&format!("{}\n", self.in_a_sentence()));
         self.field("run", &clean(&summary.run));
+        if !summary.reference.starts_with(self.asked) {
+            self.field("permitted as", &format!("the question {}, which it used up", self.asked));
+        }
         if summary.occurrence > 0 {
             self.field("occurrence", &format!("{} equal calls came before it", summary.occurrence));
         }
@@ -75,19 +80,8 @@ impl<'a> Page<'a> {
 
     fn in_a_sentence(&self) -> &'static str {
         match (self.call.summary.status, self.call.summary.attempts) {
-            (CallStatus::InDoubt, _) => "It may have happened: nobody knows how its execution ended.",
-            (CallStatus::AwaitingApproval, _) => "Nothing was done: a person has to permit it.",
-            (CallStatus::Approved, _) => "A person permitted it. It is done when the agent makes the call again.",
-            (CallStatus::Expired, _) => {
-                "It asked for permission, and nobody answered in time. The next such call asks anew."
-            }
-            (CallStatus::Denied, _) => "A person refused it. It isn't done for the rest of the run.",
-            (CallStatus::Running, _) => "A living process executes it.",
-            (CallStatus::Failed, _) => "It did not happen, and the tool says that trying it again is useless.",
             (CallStatus::Free, 0) => "It was never tried.",
-            (CallStatus::Free, _) => "It did not happen. A retry executes it.",
-            (CallStatus::Done, _) => "It happened, and its outcome is recorded.",
-            _ => "",
+            (status, _) => meaning(status),
         }
     }
 
@@ -96,13 +90,15 @@ impl<'a> Page<'a> {
         let about = match execution.effect {
             Strictness::ReadOnly => "read only",
             Strictness::Idempotent => "idempotent: doing it again is harmless",
-            Strictness::Keyed => "keyed: the system downstream drops a repeat of its key, while it remembers that",
-            Strictness::Write => "write: done twice, it has happened twice",
+            Strictness::Keyed => {
+                "keyed: the system downstream drops a repeat of its key, for as long as it remembers the key"
+            }
+            Strictness::Write => "write: running it again would do it again",
         };
         self.field("effect", about);
         let open = match execution.open.len() {
             0 => String::new(),
-            open => format!(", the end of {open} unknown"),
+            open => format!(", outcome of {open} unknown"),
         };
         self.field("tries", &format!("{}{open}", self.call.summary.attempts));
         if let Some(at) = execution.first_sent {
@@ -237,21 +233,45 @@ impl<'a> Page<'a> {
     }
 
     fn how_to_resolve(&mut self, execution: &Execution) {
-        let reference = &self.call.summary.reference;
+        let (reference, now) = (&self.call.summary.reference, self.desk.now);
         self.title("What to do");
-        let by = if execution.arguments.is_some() { "these arguments" } else { "its arguments" };
-        self.line(&format!("  Look where its effect would be, by the downstream key or by {by}. Then say one of:\n"));
+        if let Some(goes_on) = self.call.summary.next_call.and_then(goes_on) {
+            self.line(&format!("  {goes_on}\n"));
+        }
+        let by = match (execution.effect, &execution.arguments) {
+            (Strictness::Keyed, _) => "by the downstream key or its arguments",
+            (_, Some(_)) => "by its arguments, or by the downstream key if the tool sends one",
+            (_, None) => "by its arguments (see the agent's log), or by the downstream key if the tool sends one",
+        };
+        self.line(&format!("  Look where its effect would be, {by}. Then say one of:\n"));
         let happened = format!("resolve {reference} --happened --result '…'");
         self.line(&format!("    {}", self.desk.command(&happened)));
         let did_not = format!("resolve {reference} --did-not-happen --reason '…'");
         self.line(&format!("    {}", self.desk.command(&did_not)));
-        match execution.takes_no_from {
-            Some(from) if from > self.desk.now => self.line(&format!(
-                "\n  Its effect could still show until {}: before that, \"did not happen\" takes --force.",
-                moment(from, self.desk.now)
-            )),
-            _ => {}
-        }
+        let Some(from) = execution.takes_no_from.filter(|from| *from > now) else { return };
+        let from = moment(from, now);
+        self.line(&format!("\n  Its effect could still show until {from}: \"did not happen\" is taken from then on."));
+        self.line("  You may start the agent meanwhile. If its host is down for sure, --force takes the answer now.");
+    }
+}
+
+/// What becomes of a call in doubt that nobody answers for.
+fn goes_on(next: NextCall) -> Option<&'static str> {
+    match next {
+        NextCall::Runs => Some(
+            "Nobody need answer: when the agent makes the call again it is executed again, which is harmless. Answer only \
+             if\n  the run won't go on.",
+        ),
+        NextCall::SendsAgain => Some(
+            "Nobody need answer while the system downstream remembers the key: when the agent makes the call again, it is\n  \
+             sent again under the same key, for as long as the tool's policy allows. Answer if it stays in doubt, or if the\n  \
+             run won't go on.",
+        ),
+        NextCall::LooksUp => Some(
+            "Nobody need answer: the tool looks it up when the agent makes the call again. Answer if it stays in doubt, or \
+             if\n  the run won't go on.",
+        ),
+        _ => None,
     }
 }
 

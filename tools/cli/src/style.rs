@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 
 use serde_json::Value;
-use toolonce::{CallStatus, Millis};
+use toolonce::{CallStatus, Execution, Millis};
 
 /// Whether colours are used.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +51,33 @@ impl Style {
 /// The status in words.
 pub(crate) fn words(status: CallStatus) -> String {
     status.name().replace('_', " ")
+}
+
+/// The status in a sentence.
+pub(crate) fn meaning(status: CallStatus) -> &'static str {
+    match status {
+        CallStatus::InDoubt => "It may have happened: nobody knows how its execution ended.",
+        CallStatus::AwaitingApproval => "Nothing was done: a person has to permit it.",
+        CallStatus::Approved => "A person permitted it. It is done when the agent makes the call again.",
+        CallStatus::Expired => "It asked, and nobody answered in time. The next such call asks anew.",
+        CallStatus::Denied => "A person refused it. It isn't done for the rest of the run.",
+        CallStatus::Running => "A living process executes it.",
+        CallStatus::Failed => "It did not happen, and the tool says that trying it again is useless.",
+        CallStatus::Free => "It did not happen. A retry executes it.",
+        CallStatus::Done => "It happened, and its outcome is recorded.",
+        _ => "",
+    }
+}
+
+/// The first digits: enough to tell two apart.
+pub(crate) fn fingerprint(execution: &Execution) -> String {
+    execution.fingerprint.as_bytes()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The sentence in an answer to the model, which is an object with more in it.
+pub(crate) fn sentence(text: &str) -> String {
+    let answer: Value = serde_json::from_str(text).unwrap_or_default();
+    answer["message"].as_str().unwrap_or(text).to_owned()
 }
 
 /// Whether a character could steer a terminal or hide what is written: control characters, line breaks among them, marks

@@ -65,6 +65,8 @@ pub(crate) struct Bench {
     directory: tempfile::TempDir,
     store: String,
     charges: Arc<AtomicUsize>,
+    /// How `charge` is guarded.
+    charge: Policy,
     /// What the agent's guard keeps the store secret with.
     kept: Kept,
 }
@@ -97,10 +99,16 @@ impl Bench {
         Self::kept(Kept::Plainly)
     }
 
+    /// One whose tool `charge` is guarded so.
+    pub(crate) fn charging(charge: Policy) -> Self {
+        Self { charge, ..Self::new() }
+    }
+
     pub(crate) fn kept(kept: Kept) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("calls").to_str().unwrap().to_owned();
-        Self { directory, store, charges: Arc::default(), kept }
+        let charge = Policy::keyed(KeyWindow::Unknown);
+        Self { directory, store, charges: Arc::default(), charge, kept }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -168,7 +176,7 @@ impl Bench {
                 }
             }
         };
-        tools.add(value_tool("charge", "", schema.clone(), Policy::keyed(KeyWindow::Unknown), body)).unwrap();
+        tools.add(value_tool("charge", "", schema.clone(), self.charge.clone(), body)).unwrap();
         let asks = Policy::write().approval(Approval::First);
         tools.add(value_tool("wire", "", schema.clone(), asks, async |_: Value, _| Ok(json!("wired")))).unwrap();
         tools.add(value_tool("note", "", schema, Policy::write(), async |_: Value, _| Ok(json!("noted")))).unwrap();

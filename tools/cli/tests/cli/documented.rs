@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use toolonce::{CallStatus, Policy};
 
 use crate::bench::{Bench, Output, command, run};
 
@@ -17,18 +18,25 @@ fn help_has_the_exit_codes_and_says_where_to_start() {
     }
     for verb in ["ls", "show", "resolve", "approve", "deny"] {
         let help = run(&[verb, "--help"]).ok();
-        assert!(help.contains("Exit codes:") && help.contains(&format!("\n  toolonce {verb} ")), "{help}");
+        assert!(help.contains("toolonce --help") && help.contains(&format!("\n  toolonce {verb} ")), "{help}");
+        assert!(!help.contains("TOOLONCE_STORE=") && !help.contains("--secret-file"), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }
+    let statuses = run(&["ls", "--help"]).ok();
+    for status in CallStatus::ALL {
+        assert!(statuses.contains(&format!("- {}:", status.name().replace('_', "-"))), "{statuses}");
+    }
+    assert!(run(&["--version"]).ok().starts_with("toolonce 0."));
 }
 
 /// The commands of the README's section are run on such a store, one after the other, and print what it says.
 #[tokio::test]
 async fn the_readme_shows_what_is_printed() {
-    let bench = Bench::new();
+    let bench = Bench::charging(Policy::write());
     bench.in_doubt("order-17").await;
     bench.awaiting("order-18").await;
     bench.done("order-19").await;
-    let section = README.split("\n## Settling what is in doubt\n").nth(1).unwrap();
+    let section = README.split("\n## On call\n").nth(1).unwrap();
     let transcript = section.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
     let commands: Vec<&str> = transcript.split("$ ").filter(|part| !part.is_empty()).collect();
     assert!(commands.len() >= 4, "{transcript}");

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Stdio;
 
 use serde_json::json;
+use toolonce::Policy;
 
 use crate::bench::{Bench, Output, command, run};
 
@@ -21,7 +22,10 @@ async fn ls_lists_what_needs_a_person_and_counts_the_rest() {
     assert!(line(&charge).contains("  in doubt           charge      1  20"), "{listed}");
     assert!(line(&charge).ends_with("  order-17"), "{listed}");
     assert!(line(&approval).contains("  awaiting approval  wire        -  20"), "{listed}");
-    assert!(listed.contains("\n2 calls wait for a person. "), "{listed}");
+    assert!(
+        listed.contains("\n1 call waits for a person. 1 call may go on by itself when the agent makes"),
+        "{listed}"
+    );
     assert!(listed.ends_with("Not listed: 1 done (see --all).\n"), "{listed}");
     assert!(!listed.contains('\x1b'), "no colours in a pipe");
 
@@ -75,7 +79,9 @@ async fn show_says_what_is_known_of_a_call_in_doubt_and_what_to_do() {
         r#"{"cents":4200}"#,
         "turn 0, call id call_1: ",
         &format!("toolonce resolve {reference} --did-not-happen --reason '…' --store "),
-        "before that, \"did not happen\" takes --force",
+        "\"did not happen\" is taken from then on",
+        "Nobody need answer while the system downstream remembers the key",
+        "tries            1, outcome of 1 unknown",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
     }
@@ -85,7 +91,10 @@ async fn show_says_what_is_known_of_a_call_in_doubt_and_what_to_do() {
     assert!(key["hex32"].as_str().unwrap().starts_with(&reference));
     assert_eq!(key["uuid"].as_str().unwrap().len(), 36);
     assert_eq!(printed["execution"]["arguments"], r#"{"cents":4200}"#);
-    assert_eq!(printed["execution"]["open"][0]["attempt"], 1);
+    assert_eq!(
+        (&printed["execution"]["open"][0]["attempt"], &printed["next_call"]),
+        (&json!(1), &json!("sends_again"))
+    );
 }
 
 #[tokio::test]
@@ -166,4 +175,27 @@ async fn a_question_that_nobody_answered_is_not_forgotten() {
     let late = bench.run(&["approve", &reference]).failed(1);
     assert!(late.contains("nobody answered in time, and the next such call asks anew. Nothing was changed"), "{late}");
     assert_eq!(bench.run(&["show", &reference, "--json"]).json()["questions"][0]["status"], "expired");
+}
+
+#[tokio::test]
+async fn a_plain_write_in_doubt_waits_for_a_person() {
+    let bench = Bench::charging(Policy::write());
+    let reference = bench.in_doubt("order-17").await;
+    let listed = bench.run(&["ls"]).ok();
+    assert!(listed.contains("\n1 call waits for a person. What is known"), "{listed}");
+    let page = bench.run(&["show", &reference]).ok();
+    assert!(page.contains("write: running it again would do it again") && !page.contains("Nobody need"), "{page}");
+    assert!(page.contains("by its arguments (see the agent's log), or by the downstream key if"), "{page}");
+    assert_eq!(bench.run(&["show", &reference, "--json"]).json()["next_call"], "waits");
+}
+
+#[tokio::test]
+async fn the_reference_of_a_question_leads_to_the_call_that_it_permitted() {
+    let bench = Bench::new();
+    let question = bench.awaiting("order-17").await;
+    bench.run(&["approve", &question]).ok();
+    bench.wire("order-17").await;
+    let page = bench.run(&["show", &question[..6]]).ok();
+    assert!(page.contains("  wire  done\n") && !page.starts_with(&question), "{page}");
+    assert!(page.contains(&format!("permitted as     the question {}, which it used up", &question[..6])), "{page}");
 }

@@ -38,7 +38,7 @@ fn where_there_is_no_store_none_is_made() {
         (&absent, "there is no store in "),
         (&empty, "there is no store in "),
         (&file, "is a file"),
-        (&foreign, "holds files of something else"),
+        (&foreign, "is no toolonce store: give the directory that the program keeps its store in"),
     ] {
         let error = run(&["ls", "--namespace", "shop", "--store", path.to_str().unwrap()]).failed(4);
         assert!(error.contains(why), "{error}");
@@ -77,7 +77,8 @@ async fn a_store_of_another_format_or_one_that_is_gone_is_left_alone() {
     assert!(error.contains("has format 9, this version reads up to 1: use a newer toolonce"), "{error}");
     fs::remove_dir_all(bench.path()).unwrap();
     let error = bench.run(&["ls"]).failed(4);
-    assert!(error.contains("but its witness") && error.contains("bring it back"), "{error}");
+    assert!(error.contains("but its witness") && error.contains("bring it back; if that can't be done"), "{error}");
+    assert!(!error.contains("::"), "{error}");
     assert!(!fs::exists(bench.path()).unwrap());
 }
 
@@ -90,7 +91,10 @@ async fn a_store_with_a_secret_is_opened_with_it_alone() {
     for (keys, why) in [
         (&[][..], "was written with a secret: give --secret-file PATH"),
         (&["--secret-file", &*wrong], "was written with a secret that the guard doesn't have"),
-        (&["--secret-file", &wrong, "--secret-file", &right], "isn't written with the secret or the seal key"),
+        (
+            &["--secret-file", &wrong, "--secret-file", &right],
+            "isn't written with the secret that is given first: give the one in use first (--secret-file)",
+        ),
         (&["--secret-file", &empty], "holds no secret: it is empty"),
         (&["--secret-file", &absent], "can't be read"),
     ] {
@@ -109,9 +113,12 @@ async fn a_secret_or_seal_key_that_is_not_in_use_is_refused() {
     let bench = Bench::new();
     bench.in_doubt("order-17").await;
     let key = bench.file("key", [7; 32]);
-    for option in ["--secret-file", "--seal-key-file"] {
+    for (option, why) in [
+        ("--secret-file", "\"shop\" was written without a secret: leave the secret out (--secret-file)"),
+        ("--seal-key-file", "\"shop\" isn't sealed: leave the seal key out (--seal-key-file)"),
+    ] {
         let error = bench.run(&["ls", option, &key]).failed(2);
-        assert!(error.contains("\"shop\" was written without") || error.contains("isn't written with"), "{error}");
+        assert!(error.contains(why), "{error}");
     }
     bench.retry("order-17").await;
 }
@@ -134,4 +141,14 @@ async fn a_sealed_store_is_read_with_its_key_alone() {
         let page = bench.run(&["show", &reference, "--seal-key-file", &key]).ok();
         assert!(page.contains("\"noted\""), "{page}");
     }
+}
+
+#[tokio::test]
+async fn a_named_witness_that_is_missing_is_no_witness() {
+    let bench = Bench::new();
+    bench.done("order-17").await;
+    let missing = format!("{}/missing", bench.directory().display());
+    let error = bench.run(&["ls", "--witness", &missing]).failed(2);
+    assert!(error.contains("there is no witness"), "{error}");
+    assert!(!fs::exists(missing).unwrap());
 }

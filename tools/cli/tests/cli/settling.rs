@@ -91,7 +91,7 @@ async fn bad_input_is_refused_before_the_store_is_touched() {
         (&["resolve", &reference, "--happened", "--did-not-happen", "--reason", "x"], "cannot be used with"),
         (&["resolve", &reference, "--did-not-happen"], "--reason"),
         (&["resolve", &reference, "--did-not-happen", "--reason", " "], "say how you know"),
-        (&["resolve", &reference, "--happened", "--force"], "--did-not-happen"),
+        (&["resolve", &reference, "--happened", "--force"], "--force goes only with --did-not-happen"),
         (&["resolve", &reference[..6], "--happened"], "all of them are needed"),
         (&["resolve", &reference, "--happened", "--result", "{"], "--result can't be taken: the text ends too early"),
         (&["resolve", &reference, "--happened", "--result", r#"{"a": 1, "a": 2}"#], "appears twice in one object"),
