@@ -38,7 +38,7 @@ pub(crate) async fn resolve(desk: &Desk, asked: &Resolve) -> Result<Answer, Prob
     let text = if asked.happened {
         answer["result"] = asked.value.clone();
         let result = head(&asked.value.to_string(), RESULT);
-        format!("{} happened. Nothing runs again; every retry gets this result: {result}\n", subject(&call))
+        format!("{} happened. Nothing runs again.\nEvery retry gets this result: {result}\n", subject(&call))
     } else {
         format!("{} did not happen. The next retry executes it.\n", subject(&call))
     };

@@ -239,11 +239,11 @@ impl<'a> Page<'a> {
             self.line(&format!("  {goes_on}\n"));
         }
         let by = match (execution.effect, &execution.arguments) {
-            (Strictness::Keyed, _) => "by the downstream key or its arguments",
-            (_, Some(_)) => "by its arguments, or by the downstream key if the tool sends one",
-            (_, None) => "by its arguments (see the agent's log), or by the downstream key if the tool sends one",
+            (Strictness::Keyed, _) => "by the downstream key or by its arguments",
+            (_, Some(_)) => "by its arguments, or by the downstream key if the tool sends it",
+            (_, None) => "by what the agent's log has of it, or by the downstream key if the tool sends it",
         };
-        self.line(&format!("  Look where its effect would be, {by}. Then say one of:\n"));
+        self.line(&format!("  Look where its effect would be, {by}.\n  Then say one of:\n"));
         let happened = format!("resolve {reference} --happened --result '…'");
         self.line(&format!("    {}", self.desk.command(&happened)));
         let did_not = format!("resolve {reference} --did-not-happen --reason '…'");

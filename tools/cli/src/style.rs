@@ -58,7 +58,7 @@ pub(crate) fn meaning(status: CallStatus) -> &'static str {
     match status {
         CallStatus::InDoubt => "It may have happened: nobody knows how its execution ended.",
         CallStatus::AwaitingApproval => "Nothing was done: a person has to permit it.",
-        CallStatus::Approved => "A person permitted it. It is done when the agent makes the call again.",
+        CallStatus::Approved => "A person permitted it. It runs when the agent makes the call again.",
         CallStatus::Expired => "It asked, and nobody answered in time. The next such call asks anew.",
         CallStatus::Denied => "A person refused it. It isn't done for the rest of the run.",
         CallStatus::Running => "A living process executes it.",

@@ -8,7 +8,7 @@ use toolonce::{CallStatus, Policy};
 use crate::bench::{Bench, Output, command, run};
 
 const README: &str = include_str!("../../../../README.md");
-const FIELDS: &str = include_str!("../../README.md");
+const OWN: &str = include_str!("../../README.md");
 
 #[test]
 fn help_has_the_exit_codes_and_says_where_to_start() {
@@ -29,17 +29,23 @@ fn help_has_the_exit_codes_and_says_where_to_start() {
     assert!(run(&["--version"]).ok().starts_with("toolonce 0."));
 }
 
-/// The commands of the README's section are run on such a store, one after the other, and print what it says.
 #[tokio::test]
-async fn the_readme_shows_what_is_printed() {
+async fn the_readmes_show_what_is_printed() {
+    for (readme, commands) in [(README, 3), (OWN, 6)] {
+        prints(readme, commands).await;
+    }
+}
+
+/// The commands of the section are run on such a store, one after the other, and print what it says.
+async fn prints(readme: &str, number: usize) {
     let bench = Bench::charging(Policy::write());
     bench.in_doubt("order-17").await;
     bench.awaiting("order-18").await;
     bench.done("order-19").await;
-    let section = README.split("\n## On call\n").nth(1).unwrap();
+    let section = readme.split("\n## On call\n").nth(1).unwrap();
     let transcript = section.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
     let commands: Vec<&str> = transcript.split("$ ").filter(|part| !part.is_empty()).collect();
-    assert!(commands.len() >= 4, "{transcript}");
+    assert_eq!(commands.len(), number, "{transcript}");
     for part in commands {
         let (line, shown) = part.split_once('\n').unwrap();
         let words = words(line);
@@ -79,7 +85,7 @@ async fn every_field_of_the_json_is_documented() {
     collect(&serde_json::from_str(&error).unwrap(), &mut fields);
     drop(held);
     for field in fields {
-        assert!(FIELDS.contains(&format!("`{field}`")), "{field} isn't in tools/cli/README.md");
+        assert!(OWN.contains(&format!("`{field}`")), "{field} isn't in tools/cli/README.md");
     }
 }
 

@@ -185,7 +185,7 @@ async fn a_plain_write_in_doubt_waits_for_a_person() {
     assert!(listed.contains("\n1 call waits for a person. What is known"), "{listed}");
     let page = bench.run(&["show", &reference]).ok();
     assert!(page.contains("write: running it again would do it again") && !page.contains("Nobody need"), "{page}");
-    assert!(page.contains("by its arguments (see the agent's log), or by the downstream key if"), "{page}");
+    assert!(page.contains("by what the agent's log has of it, or by the downstream key if"), "{page}");
     assert_eq!(bench.run(&["show", &reference, "--json"]).json()["next_call"], "waits");
 }
 
