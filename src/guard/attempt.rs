@@ -213,7 +213,7 @@ impl Inner {
     ) -> Result<bool, crate::Error> {
         let mut along = Along::default();
         work.index(known, &mut along);
-        // Changes only when the run is resumed or removed: what an older epoch wants can't pass.
+        // Changes only when the run is started, resumed, made by a fork or removed: what an older epoch wants can't pass.
         along.checks.push((work.run.row_key(), Some(work.present()?.row)));
         if let Some(plan) = &work.plan {
             plan.join(&mut along)?;

@@ -144,7 +144,8 @@ async fn who_answered_a_question_is_known_until_and_after_its_answer_is_used() {
     let done = all(&guard).await.into_iter().find(|call| call.status == CallStatus::Done).unwrap();
     let execution = guard.show(&done.reference).await.unwrap().unwrap().execution.unwrap();
     assert_eq!((execution.approved, &*execution.permit.unwrap().who), (true, "grace"));
-    assert!(guard.show(&permitted.reference).await.unwrap().is_none(), "its answer is used up");
+    let used = guard.show(&permitted.reference).await.unwrap().unwrap();
+    assert_eq!(used.summary.reference, done.reference, "its answer is used up: what it permitted is found by it");
 }
 
 /// What a person says may be long, and a record has to fit into one value of the store.
