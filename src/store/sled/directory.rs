@@ -97,7 +97,7 @@ impl Directory {
         let path = self.path.display();
         let message = match pid {
             Some(own) if own == std::process::id() => {
-                format!("the store {path} is open in this process already: use it there, in place of opening it again")
+                format!("this program already has the store {path} open: use that one")
             }
             _ => format!("the store {path} is in use by {holder}: stop it or choose another directory"),
         };

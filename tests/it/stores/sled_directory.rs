@@ -24,8 +24,9 @@ async fn refused(path: &Path, kind: StoreErrorKind, words: &str) {
 async fn a_second_opener_is_told_who_holds_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let store = SledStore::open(&at(&directory)).await.unwrap();
-    let holder = format!("in use by this process {} (for", std::process::id());
-    refused(&at(&directory), StoreErrorKind::Locked, &holder).await;
+    refused(&at(&directory), StoreErrorKind::Locked, "this program already has the store").await;
+    let error = SledStore::open(&at(&directory)).await.unwrap_err();
+    assert_eq!(error.holder(), Some(std::process::id()));
     drop(store);
     SledStore::open(&at(&directory)).await.unwrap();
 }
@@ -48,6 +49,11 @@ async fn what_is_no_store_directory_is_left_alone() {
     fs::write(&file, "mine").unwrap();
     refused(&file, StoreErrorKind::Unavailable, "file is a file: choose a directory").await;
     refused(directory.path(), StoreErrorKind::Unavailable, "holds files of something else").await;
+    let looked = SledOptions::new(directory.path()).existing().open().await.unwrap_err();
+    assert!(
+        looked.kind() == StoreErrorKind::Missing && looked.to_string().contains("is no toolonce store"),
+        "{looked}"
+    );
     refused(&file.join("below"), StoreErrorKind::Unavailable, "file is a file: choose a directory").await;
     refused(Path::new(""), StoreErrorKind::Unavailable, "the store path is empty").await;
     let names = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
