@@ -369,8 +369,8 @@ impl Advanced {
     /// How long after its last attempt a record of [`Scope::Global`] is kept at least: [`Guard::gc`](crate::Guard::gc)
     /// removes it afterwards, and then an equal call is a new one, a late redelivery included. Choose it longer than
     /// anybody may repeat the call, and than the downstream system remembers its key. To have something done once a day,
-    /// put the day into the arguments or the context instead. Default: for ever. Records of a run go with their run: see
-    /// [`GuardBuilder::retention`](crate::GuardBuilder::retention).
+    /// put the day into the arguments or the context instead. With zero the next one removes what is settled. Default: for
+    /// ever. Records of a run go with their run: see [`GuardBuilder::retention`](crate::GuardBuilder::retention).
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);

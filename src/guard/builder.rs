@@ -138,7 +138,7 @@ impl GuardBuilder {
     }
 
     /// How long after the last thing that happened in a run [`Guard::gc`] may remove it; with zero the next one removes
-    /// every run that has nothing open. Default 30 days.
+    /// every run in which nothing is open or asked of a person. Default 30 days.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.settings.retention = retention;
         self

@@ -10,8 +10,8 @@ use toolonce::protocol::record::{Approval, ApprovalState, Asker, Base, Fence, Re
 use toolonce::store::MemoryStore;
 use toolonce::testing::ManualClock;
 use toolonce::{
-    Attempt, CallDetail, CallStatus, CallSummary, ErrorKind, Guard, Policy, Registry, Resolution, Run, ToolError,
-    value_tool,
+    Attempt, CallDetail, CallStatus, CallSummary, ErrorKind, Guard, InDoubt, KeyWindow, NextCall, Policy, Reconciled,
+    Registry, Resolution, Run, ToolError, value_tool,
 };
 
 use crate::bench::call;
@@ -146,6 +146,35 @@ async fn who_answered_a_question_is_known_until_and_after_its_answer_is_used() {
     assert_eq!((execution.approved, &*execution.permit.unwrap().who), (true, "grace"));
     let used = guard.show(&permitted.reference).await.unwrap().unwrap();
     assert_eq!(used.summary.reference, done.reference, "its answer is used up: what it permitted is found by it");
+}
+
+#[tokio::test]
+async fn of_a_call_in_doubt_is_known_what_the_next_call_does_about_it() {
+    let (guard, mut tools, run) = guard().await;
+    let lost = async |_: Value, _: Attempt| Err::<Value, _>(ToolError::unknown("the connection was lost"));
+    let schema = || json!({"type": "object"});
+    tools.add(value_tool("set", "", schema(), Policy::idempotent(), lost)).unwrap();
+    tools.add(value_tool("charge", "", schema(), Policy::keyed(KeyWindow::Unknown), lost)).unwrap();
+    let looks = Policy::write().in_doubt(InDoubt::Reconcile);
+    let send = value_tool("send", "", schema(), looks, lost).reconcile(async |_, _| Ok(Reconciled::CannotTell));
+    tools.add(send).unwrap();
+    for tool in ["t", "set", "charge", "send"] {
+        let call = call(tool, &json!({"n": "lost"})).patience(Duration::from_millis(1));
+        tools.call(&run, call).await;
+    }
+    let mut calls = all(&guard).await;
+    while calls.len() < 4 || calls.iter().any(|call| call.status != CallStatus::InDoubt) {
+        tokio::task::yield_now().await;
+        calls = all(&guard).await;
+    }
+    let next: HashMap<&str, Option<NextCall>> = calls.iter().map(|call| (&*call.tool, call.next_call)).collect();
+    let expected = [
+        ("t", Some(NextCall::Waits)),
+        ("set", Some(NextCall::Runs)),
+        ("charge", Some(NextCall::SendsAgain)),
+        ("send", Some(NextCall::LooksUp)),
+    ];
+    assert_eq!(next, HashMap::from(expected));
 }
 
 /// What a person says may be long, and a record has to fit into one value of the store.

@@ -73,7 +73,7 @@ pub(crate) enum Verb {
         #[arg(value_parser = beginning)]
         reference: String,
     },
-    /// Says whether a call in doubt happened
+    /// Settles a call in doubt: it happened, or it didn't
     #[command(long_about = help::RESOLVE, after_help = help::COMMON)]
     #[command(override_usage = "toolonce resolve [OPTIONS] <--happened|--did-not-happen> <REFERENCE>")]
     Resolve(Resolve),

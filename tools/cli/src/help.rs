@@ -50,7 +50,7 @@ Example:
   toolonce show 2f9c41";
 
 pub(crate) const RESOLVE: &str = "\
-Says whether a call in doubt happened.
+Settles a call in doubt: it happened, or it didn't.
 
 Find out first, where its effect would be: `toolonce show` has the key that the system
 downstream may know it by, and the arguments where they are kept. The answer is final. If it
