@@ -492,11 +492,13 @@ fn keyed(keying: Keying<'_>, parts: &KeyParts<'_>, run: &RunState, meaning: &Nor
         Some(alias) if !run.line.is_empty() => alias.in_fork(&run.id),
         _ => keying.base_key(parts),
     };
+    // Not by the run: a fork compares with what its parent did.
+    let salt = alias.unwrap_or(key);
     let leaves = meaning
         .leaves
         .iter()
         .filter(|leaf| leaf.pointer.len() <= MAX_POINTER)
-        .map(|leaf| Leaf { pointer: leaf.pointer.to_owned(), digest: keying.leaf(&key, leaf.pointer, leaf.value) });
+        .map(|leaf| Leaf { pointer: leaf.pointer.to_owned(), digest: keying.leaf(&salt, leaf.pointer, leaf.value) });
     Keyed {
         key,
         alias,

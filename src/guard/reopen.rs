@@ -112,6 +112,9 @@ impl Inner {
     /// The place, in the run's order of completions, of one that makes an equal call new; 0 if there is none after the
     /// newest outcome of `base`.
     pub(crate) async fn reopened(&self, work: &Work, base: &Base) -> Result<u64, Error> {
+        if work.part.reopened_by.is_empty() {
+            return Ok(0);
+        }
         let Some(outcome) = base.occurrences.last().and_then(|record| record.outcome.as_ref()) else { return Ok(0) };
         let log: RunLog = work.run.now().log;
         let newer = |by: &&Reopens| log.newest_of(&by.tool) > outcome.order;

@@ -281,3 +281,16 @@ async fn what_a_tool_of_all_runs_reopened_is_open_in_the_fork() {
     let other = run.fork("g", 3).await.unwrap();
     assert_eq!((kind(&desk, &other, 3, book()).await, desk.count("book")), (Replayed, 3));
 }
+
+#[tokio::test]
+async fn a_conflict_in_a_fork_names_what_differs_and_no_more() {
+    let schema = json!({"type": "object", "properties": {
+        "to": {"type": "string", "x-toolonce": "identity"}, "body": {"type": "string"}, "cc": {"type": "string"}}});
+    let desk = Desk::new().await.with_schema("mail", write(), schema);
+    let run = desk.run("r").await;
+    let mail = |body: &str| call("mail", &json!({"to": "ann", "body": body, "cc": "bob"}));
+    assert_eq!(one(&desk, &run, 0, mail("hello")).await.kind(), ReplyKind::Executed);
+    let fork = run.fork("f", 1).await.unwrap();
+    let other = one(&desk, &fork, 1, mail("goodbye")).await;
+    assert_eq!((other.kind(), other.differing_fields()), (ReplyKind::Conflict, &["/body".to_owned()][..]));
+}
