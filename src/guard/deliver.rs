@@ -78,10 +78,13 @@ impl Inner {
         let Answer { told, spot } = answer;
         let asked = work;
         let work = spot.work.as_ref().unwrap_or(asked);
+        let is_again = matches!(told, Told::Again(..));
         let draft = self.draft(work, &spot, told);
         let place = spot.place.and_then(|place| work.place(place.nth));
         let carries = draft.outcome.is_some() && draft.kind != ReplyKind::Conflict;
-        self.note_given(work, &spot, &draft, place.clone(), carries);
+        // What a place gets once more is no repeat by the model.
+        let replay = !is_again && draft.marked && matches!(draft.kind, ReplyKind::Replayed | ReplyKind::Stopped);
+        self.note_given(work, &spot, &draft, place.clone(), (carries, replay));
         let delivery = (spot.found && carries).then(|| Delivery {
             inner: Arc::clone(self),
             work: Arc::clone(work),
@@ -93,6 +96,7 @@ impl Inner {
         {
             let _ = self.writer.send(super::Later::Log(Arc::clone(&work.run)));
         }
+        self.sign_of_life(&work.run);
         tracing::debug!(tool = work.name(), run = %work.asked.run, outcome = draft.kind.name(), "answered");
         Reply {
             kind: draft.kind,
@@ -114,7 +118,7 @@ impl Inner {
         spot: &Spot,
         draft: &Draft,
         place: Option<NotedPlace>,
-        carries: bool,
+        (carries, replay): (bool, bool),
     ) {
         if !spot.found {
             return;
@@ -122,7 +126,6 @@ impl Inner {
         if carries && place.is_none() && work.tool.policy.counts_taken() {
             self.bodies.take(work.key, spot.occurrence, true);
         }
-        let replay = draft.marked && matches!(draft.kind, ReplyKind::Replayed | ReplyKind::Stopped);
         let has_answer = place.is_some() && draft.given.is_some();
         if !has_answer && !replay {
             return;

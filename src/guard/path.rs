@@ -517,6 +517,7 @@ impl Inner {
             base,
             history: &run.history,
             last_turn: run.log.last_answered(),
+            answered: run.log.last_turn,
             owners: &owners,
             here: &here,
             reopened: beside.reopened,

@@ -182,7 +182,7 @@ impl Drive {
         let Some(reason) = pending.map(|approval| approval.reason.clone()) else { return Ok(Step::Again) };
         let awaited = self.waits_for(&asker, reason);
         // A turn that was left behind is told again what it was told: it doesn't wait.
-        let left_behind = self.work.asked.turn < self.work.run.now().log.last_answered();
+        let left_behind = self.work.asked.turn < self.work.run.now().log.last_turn;
         if left_behind || self.patience_left().is_zero() {
             return Ok(Step::Done(Told::Awaiting(awaited)));
         }

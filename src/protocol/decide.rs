@@ -55,6 +55,8 @@ pub struct Facts<'a> {
     pub history: &'a History,
     /// The last turn of the present history of which a call was answered.
     pub last_turn: Option<Turn>,
+    /// The same without what a step says: one in the middle of a turn has seen answers of it, and the turn goes on.
+    pub answered: Option<Turn>,
     /// Who lives.
     pub owners: &'a dyn Owners,
     /// What only this process knows.
@@ -421,12 +423,12 @@ impl Rule<'_> {
     /// up by the execution that it was given for.
     fn permission(&self, reason: Option<Reason>, attempt: Act) -> Act {
         match (standing(self.facts.base, &self.asked.asker(), self.facts.now), reason) {
+            // It was told to wait, and what came after stands on that: the next call does it.
+            (Standing::Pending | Standing::Approved, _) if self.is_past() => Act::Await { question: None },
             (Standing::Unasked | Standing::Pending, None) => attempt,
             (Standing::Unasked, question) => Act::Await { question },
             (Standing::Pending, Some(_)) => Act::Await { question: None },
             (Standing::Denied { why }, _) => Act::Denied { why },
-            // It was told to wait, and what came after stands on that: the next call does it.
-            (Standing::Approved, _) if self.is_past() => Act::Await { question: None },
             (Standing::Approved, _) => match attempt {
                 Act::Attempt { over, kept, not_before, .. } => Act::Attempt { over, kept, not_before, permitted: true },
                 other => other,
@@ -440,7 +442,7 @@ impl Rule<'_> {
         // What the place got is kept whatever became of the record since, if it is asked for the same again.
         // Of one whose outcome is forgotten the fingerprints of its places are, too.
         let same = slot.fingerprint == self.asked.fingerprint || (record.is_forgotten() && self.is_same(record));
-        let frozen = self.is_past();
+        let frozen = self.facts.last_turn.is_some_and(|last| last > slot.turn);
         match &slot.given {
             Some(given) if same && frozen && self.facts.history.holds_slot(slot) => Ok(Act::GiveAgain(given.clone())),
             // What was marked as another call's outcome isn't this one's own the second time either.
@@ -482,7 +484,7 @@ impl Rule<'_> {
 
     /// Whether a later turn of the run was answered.
     fn is_past(&self) -> bool {
-        self.asked.turn.is_some_and(|turn| self.facts.last_turn.is_some_and(|last| last > turn))
+        self.asked.turn.is_some_and(|turn| self.facts.answered.is_some_and(|last| last > turn))
     }
 
     fn is_same(&self, record: &Record) -> bool {
@@ -491,9 +493,13 @@ impl Rule<'_> {
 
     /// Whether, and how surely, a call that meets a completed record means it again.
     fn new_wish(&self, occurrence: usize, found: &Found) -> Option<Anew> {
-        // A place of a turn that was left behind was forgotten, not asked for now.
-        if found.slot.is_some() || found.sibling || self.is_past() {
+        if found.slot.is_some() || found.sibling {
             return None;
+        }
+        // A place of a turn that was left behind was forgotten, not asked for now; or it was told to wait for a human.
+        if self.is_past() {
+            let standing = standing(self.facts.base, &self.asked.asker(), self.facts.now);
+            return (standing != Standing::Unasked && self.policy.repeats() == Repeat::Ask).then_some(Anew::Asked);
         }
         let newest = self.facts.base.occurrences.last().and_then(|record| record.outcome.as_ref());
         if newest.is_some_and(|outcome| self.facts.reopened > outcome.order) {
@@ -511,6 +517,9 @@ impl Rule<'_> {
     fn ladder(&self, record: &Record, occurrence: usize) -> Act {
         let body_here = self.lives_here(occurrence);
         let asks = self.policy.in_doubt == InDoubt::Reconcile && !self.asked.looked_up;
+        if let Standing::Denied { why } = standing(self.facts.base, &self.asked.asker(), self.facts.now) {
+            return Act::Denied { why };
+        }
         // What was begun as more than the tool is declared to be now is treated as what it was begun as.
         let laxer = self.is_stricter(record);
         match self.policy.effect {

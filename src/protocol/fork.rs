@@ -74,10 +74,11 @@ fn record_before(record: &Record, before: Turn, id: &str) -> Option<Record> {
         is_earlier(record.turn_of(outcome.fence), before) || slots.iter().any(was_given)
     });
     if has_outcome {
-        return Some(Record { slots, ..record.clone() });
+        // How often it was repeated later is none of the fork's business.
+        return Some(Record { slots, replays: 0, ..record.clone() });
     }
     if record.fence != Fence::default() && is_earlier(record.begun.turn, before) {
-        let unpermitted = Record { approved: Default::default(), permit: None, ..record.clone() };
+        let unpermitted = Record { approved: Default::default(), permit: None, replays: 0, ..record.clone() };
         return Some(Record { slots, ..unpermitted });
     }
     (!slots.is_empty()).then(|| without_attempts(record, slots))

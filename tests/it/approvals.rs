@@ -357,3 +357,69 @@ async fn a_question_that_finds_no_room_is_refused_as_that() {
     }
     assert_eq!((kinds[0], kinds[4]), (ReplyKind::AwaitingApproval, ReplyKind::Refused));
 }
+
+/// The reason for a question may pass; who was told to wait by then goes on waiting.
+#[tokio::test]
+async fn a_turn_that_was_left_behind_begins_nothing_once_its_question_has_no_reason_any_more() {
+    let desk =
+        Desk::new().await.with("mail", Policy::write().advanced(|a| a.attempts(1))).with("note", Policy::write());
+    let run = desk.run("r").await;
+    desk.fails_with(ToolError::unknown("lost"));
+    let doubt = desk.ask(&run, call("mail", &json!({"to": "Ann Lee"})).turn(0)).await;
+    let reworded = || call("mail", &json!({"to": "ann lee"})).turn(1);
+    let told = desk.ask(&run, reworded()).await;
+    assert_eq!(told.kind(), ReplyKind::AwaitingApproval);
+    desk.guard.resolve(doubt.reference().unwrap(), Resolution::Happened(json!("sent")), "seen").await.unwrap();
+    desk.ask(&run, call("mail", &json!({"to": "Ann Lee"})).turn(2)).await;
+    desk.ask(&run, call("note", &args()).turn(3)).await;
+    desk.settle().await;
+    let run = Run::resume(&desk.guard, "r", Seen::Through(3)).await.unwrap();
+    let again = desk.ask(&run, reworded()).await;
+    assert_eq!((again.message(), desk.count("mail")), (told.message(), 0));
+}
+
+#[tokio::test]
+async fn a_repeat_that_waited_in_a_turn_that_was_left_behind_goes_on_waiting() {
+    let desk = Desk::new().await.with("pay", Policy::write().repeat(Repeat::Ask)).with("note", Policy::write());
+    let run = desk.run("r").await;
+    desk.ask(&run, call("pay", &args()).turn(0)).await;
+    let told = desk.ask(&run, call("pay", &args()).turn(1)).await;
+    assert_eq!(told.kind(), ReplyKind::AwaitingApproval);
+    desk.ask(&run, call("note", &args()).turn(2)).await;
+    desk.settle().await;
+    let run = Run::resume(&desk.guard, "r", Seen::Through(2)).await.unwrap();
+    let again = desk.ask(&run, call("pay", &args()).turn(1)).await;
+    assert_eq!(again.message(), told.message());
+}
+
+/// A step in the middle of a turn has seen answers of that turn, and the turn goes on.
+#[tokio::test]
+async fn a_turn_that_a_step_was_taken_in_is_not_left_behind() {
+    let desk = Desk::new().await.with("pay", first()).with("each", Policy::write().repeat(Repeat::Each));
+    let desk = desk.with("note", Policy::write());
+    let run = desk.run("r").await;
+    desk.ask(&run, call("each", &args()).turn(0)).await;
+    desk.ask(&run, call("note", &args()).turn(1)).await;
+    let told = desk.ask(&run, call("pay", &args()).turn(1)).await;
+    let _: u32 = run.step("clock", "now", || async { Ok(1) }).await.unwrap();
+    assert_eq!(desk.ask(&run, call("each", &args()).turn(1)).await.kind(), ReplyKind::Executed);
+    desk.guard.approve(told.reference().unwrap()).await.unwrap();
+    assert_eq!(desk.ask(&run, call("pay", &args()).turn(1)).await.kind(), ReplyKind::Executed);
+    assert_eq!((desk.count("each"), desk.count("pay")), (2, 1));
+}
+
+#[tokio::test]
+async fn who_was_refused_does_not_try_again_what_another_was_permitted() {
+    let desk = Desk::new()
+        .await
+        .with("set", Policy::idempotent().scope(Scope::Global).approval(Approval::First).advanced(|a| a.attempts(1)));
+    let (permitted, refused) = (desk.run("r1").await, desk.run("r2").await);
+    let told = desk.ask(&refused, call("set", &args()).turn(0)).await;
+    desk.guard.deny(told.reference().unwrap(), "not you").await.unwrap();
+    let told = desk.ask(&permitted, call("set", &args()).turn(0)).await;
+    desk.guard.approve(told.reference().unwrap()).await.unwrap();
+    desk.fails_with(ToolError::unknown("lost"));
+    assert_eq!(desk.ask(&permitted, call("set", &args()).turn(1)).await.kind(), ReplyKind::InDoubt);
+    assert_eq!(desk.ask(&refused, call("set", &args()).turn(1)).await.kind(), ReplyKind::Denied);
+    assert_eq!(desk.count("set"), 0);
+}

@@ -311,3 +311,17 @@ async fn another_process_learns_of_it() {
     drop(run);
     assert_eq!(shop.ledger.count("charge"), 1);
 }
+
+/// Calls that have no turn, and of which nothing is executed any more, are signs of life, too.
+#[tokio::test]
+async fn a_run_in_daily_use_stays() {
+    let shop = crate::bench::shop().await;
+    let run = shop.run("r").await;
+    for _ in 0..40 {
+        let reply = shop.tools.call(&run, call("charge", &json!({"cents": 1}))).await;
+        assert!(reply.outcome().is_some(), "{reply:?}");
+        shop.pass(DAY).await;
+        assert_eq!(gc(&shop).await.runs, 0);
+    }
+    assert_eq!(shop.ledger.count("charge"), 1);
+}

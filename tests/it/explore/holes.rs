@@ -61,6 +61,7 @@ impl Story {
             base: &self.base,
             history: &self.history,
             last_turn: self.last_turn,
+            answered: self.last_turn,
             owners: &|_: OwnerId| self.owner,
             here: &Here::default(),
             reopened: 0,

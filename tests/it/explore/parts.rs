@@ -52,6 +52,7 @@ pub(super) fn about<T>(base: &Base, rule: impl FnOnce(Facts<'_>) -> T) -> T {
         base,
         history: &History::default(),
         last_turn: None,
+        answered: None,
         owners: &|_: OwnerId| Liveness::Alive,
         here: &Here::default(),
         reopened: 0,

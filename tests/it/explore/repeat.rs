@@ -167,6 +167,7 @@ impl Conversation<'_> {
             base: &state.base,
             history: &self.table.history(&state.history),
             last_turn: state.last_turn,
+            answered: state.last_turn,
             owners: &owners,
             here: &here,
             reopened: 0,

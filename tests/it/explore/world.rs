@@ -237,6 +237,7 @@ impl Scene<'_> {
             base: &world.base,
             history: &self.table.history(&History::default()),
             last_turn: world.last_turn,
+            answered: world.last_turn,
             owners: &self.owners(world),
             here: &here,
             reopened: 0,
