@@ -56,7 +56,8 @@ enum Mode {
     /// for another, the directory deleted, an older copy put in its place, a newer format version written, all rights
     /// to write taken away. The store is opened and every call made again.
     ///
-    /// Allowed: a refusal to open, and for each call its own outcome, an error, or that it is in doubt. Counted: twice,
+    /// Allowed: a refusal to open, and for each call its own outcome, an error, that it is in doubt, or that it was done
+    /// and its result can't be read. Counted: twice,
     /// an execution of a write that the ledger has; lost, another outcome or none where nothing was damaged;
     /// unexplained, a panic, a process that dies or hangs.
     Corrupt(Common),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use toolonce::{ReplyKind, Seen};
+use toolonce::{Reply, ReplyKind, Seen};
 
 use super::damage::{Copies, damaged};
 use super::{NOW, OLDER};
@@ -102,6 +102,12 @@ fn look(directory: &Path, effects: &Path, plan: Plan, journal: &Journal) -> anyh
     Ok(start.elapsed())
 }
 
+/// Whether it says that the call was done and that its result can't be read: never a short one, nor another's.
+fn says_lost(reply: &Reply) -> bool {
+    let kept = reply.outcome().is_none_or(|outcome| outcome.is_kept());
+    !kept && reply.message().contains("damaged or lost")
+}
+
 async fn calls(directory: &Path, effects: &Path, plan: Plan, journal: &Journal) -> anyhow::Result<()> {
     let ledger = Arc::new(Ledger::open(effects)?);
     let workload = match Workload::open(directory, plan, ledger, Points::none(), Seen::Nothing).await {
@@ -119,7 +125,7 @@ async fn calls(directory: &Path, effects: &Path, plan: Plan, journal: &Journal) 
         let is_whole = plan.is_result(call, &reply);
         let told = format!("call {call} was answered {}: {:.200}", reply.kind(), reply.message());
         match reply.kind() {
-            ReplyKind::Replayed if trail.acknowledged && is_whole => {}
+            ReplyKind::Replayed if trail.acknowledged && (is_whole || says_lost(&reply)) => {}
             ReplyKind::Replayed => finding(Kind::Lost, &told)?,
             // The store said that it can't be read, or the call isn't known to have happened.
             ReplyKind::Refused | ReplyKind::InDoubt => {}

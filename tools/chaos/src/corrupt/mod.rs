@@ -2,8 +2,8 @@
 //!
 //! A store with settled calls and one in doubt is closed, and the same files are damaged again and again, each time in
 //! one way (`damage`). A child process opens what is left and makes every call once more (`child`): it
-//! may be refused, or get its own outcome, an error, or that it is in doubt. What it may not: execute a call again that
-//! the ledger has, get another outcome, panic, hang.
+//! may be refused, or get its own outcome, an error, that it is in doubt, or that it was done and its result can't be
+//! read. What it may not: execute a call again that the ledger has, get another outcome, panic, hang.
 
 mod child;
 mod damage;
