@@ -25,7 +25,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::path::newest_time;
-use super::records::pieces_of;
+use super::records::{is_open, pieces_of};
 use super::rows::{GlobalUnit, Kind, Life, Prefix, Row, RunKind, RunLog, RunRow};
 use super::{Guard, Inner};
 use crate::Millis;
@@ -343,6 +343,12 @@ impl<'a> Sweep<'a> {
                 records += usize::from(self.remove(&key, index, Of::Run).await? == Verdict::Goes);
             }
         }
+        let mut pages = Pages::of(self.prefix.all_of_run(RunKind::Globals, run));
+        while let Some(page) = pages.next(self.inner).await? {
+            for key in page.iter().filter_map(|(index, _)| Prefix::key_in(index)) {
+                self.forget_answers(&key, run).await?;
+            }
+        }
         use RunKind::{Contracts, Globals, LookAlikes, Manifests, Reopenings, Steps};
         for kind in [Manifests, Steps, Contracts, LookAlikes, Reopenings, Globals] {
             let mut pages = Pages::of(self.prefix.all_of_run(kind, run));
@@ -352,6 +358,30 @@ impl<'a> Sweep<'a> {
         }
         self.delete(vec![self.prefix.log(run)]).await?;
         Ok(records)
+    }
+
+    /// Takes what people answered to a run out of a global record: it held as long as the run, and there is room for a
+    /// few answers only.
+    async fn forget_answers(&self, key: &BaseKey, run: &str) -> Result<(), Error> {
+        loop {
+            let Some(stored) = self.stored(key).await? else { return Ok(()) };
+            let mut base = read(&stored)?;
+            let count = base.approvals.len();
+            base.approvals.retain(|approval| approval.asker.run != run);
+            if base.approvals.len() == count {
+                return Ok(());
+            }
+            let mut batch = Batch { puts: vec![(self.prefix.base(key), bytes::encode(&base))], ..Batch::default() };
+            batch.checks.push((self.prefix.base(key), Some(stored.version)));
+            if !is_open(&base) {
+                batch.deletes.push(self.prefix.open(key));
+            }
+            let committed = self.inner.records.store().commit(batch, Durability::Ordered).await?;
+            self.inner.records.forget(key);
+            if let Committed::Applied(_) = committed {
+                return Ok(());
+            }
+        }
     }
 
     async fn globals(&self, report: &mut GcReport) -> Result<(), Error> {

@@ -116,13 +116,15 @@ pub fn inherited<'a>(base: &'a Base, run: &str, ancestors: &[Ancestor]) -> Cow<'
 fn inherit(base: &mut Cow<'_, Base>, run: &str, ancestor: &Ancestor) {
     let slots = || base.occurrences.iter().flat_map(|record| &record.slots);
     let own: Vec<(Turn, u32)> = slots().filter(|slot| slot.run == run).map(|slot| (slot.turn, slot.nth)).collect();
-    let is_inherited =
-        |slot: &Slot| slot.run == ancestor.run && slot.turn < ancestor.before && !own.contains(&(slot.turn, slot.nth));
+    // A place that the ancestor answered in a later epoch may be another one under the same number.
+    let is_inherited = |slot: &Slot| {
+        let is_of = slot.run == ancestor.run && slot.turn < ancestor.before && slot.epoch <= ancestor.epoch;
+        is_of && !own.contains(&(slot.turn, slot.nth))
+    };
     if slots().any(is_inherited) {
         let all = base.to_mut().occurrences.iter_mut().flat_map(|record| &mut record.slots);
         for slot in all.filter(|slot| is_inherited(slot)) {
             run.clone_into(&mut slot.run);
-            slot.epoch = slot.epoch.min(ancestor.epoch);
         }
     }
     for at in 0..base.approvals.len() {

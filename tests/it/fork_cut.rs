@@ -294,3 +294,17 @@ async fn a_conflict_in_a_fork_names_what_differs_and_no_more() {
     let other = one(&desk, &fork, 1, mail("goodbye")).await;
     assert_eq!((other.kind(), other.differing_fields()), (ReplyKind::Conflict, &["/body".to_owned()][..]));
 }
+
+#[tokio::test]
+async fn what_the_parent_does_in_a_later_epoch_is_its_own() {
+    let desk = Desk::new().await.with("send", global().repeat(Repeat::Each)).with("note", write());
+    let run = desk.run("r").await;
+    for turn in 0..3 {
+        one(&desk, &run, turn, call("note", &json!({"n": turn}))).await;
+    }
+    let fork = run.fork("f", 3).await.unwrap();
+    let anew = Run::resume(&desk.guard, "r", Seen::Nothing).await.unwrap();
+    assert_eq!(one(&desk, &anew, 1, call("send", &json!({"to": "ann"}))).await.kind(), ReplyKind::Executed);
+    let told = one(&desk, &fork, 3, call("send", &json!({"to": "ann"}))).await;
+    assert_eq!((told.kind(), told.is_marked(), desk.count("send")), (ReplyKind::Replayed, true, 1));
+}

@@ -589,3 +589,23 @@ async fn a_process_without_a_sign_of_life_is_not_taken_for_a_living_one() {
     }
     assert_eq!(ledger.count("pay"), 2);
 }
+
+/// There is room for sixteen answers in a record: those of runs that are gone make room.
+#[tokio::test]
+async fn answers_to_runs_that_are_gone_lock_nobody_out() {
+    let mut process = Process::new().await;
+    process.tool("once", Policy::write().scope(Scope::Global).approval(Approval::First));
+    let once = || call("once", &json!({"n": 1})).turn(0);
+    for n in 0..16 {
+        let run = process.run(&format!("r{n}")).await;
+        let told = process.told(&run, once()).await;
+        process.guard.deny(told.reference().unwrap(), "no").await.unwrap();
+    }
+    let next = process.run("next").await;
+    assert_eq!(process.told(&next, once()).await.kind(), ReplyKind::Refused);
+    process.pass(DAY * 40).await;
+    assert_eq!(process.gc().await.runs, 17);
+    let last = process.run("last").await;
+    assert_eq!(process.told(&last, once()).await.kind(), ReplyKind::AwaitingApproval);
+    assert_eq!(process.ledger.count("once"), 0);
+}
