@@ -223,7 +223,7 @@ impl Run {
     async fn recorded(&self, key: &Key, name: &str, input: &[u8]) -> Result<Option<String>, Error> {
         let store = self.guard.inner.records.store();
         let Some((_, row)) = long::get(&**store, key).await? else { return Ok(None) };
-        let row = StepRow::from_bytes(&row).map_err(|error| Error::corrupt("a step", error))?;
+        let row = StepRow::read(&row)?;
         if !self.guard.inner.secrets.is_digest(row.input, STEP, input) {
             let message = format!(
                 "step {name:?} of run {:?} was recorded with another input: the program or the history changed since",

@@ -28,8 +28,8 @@ impl Inner {
             None => {
                 let key = work.run.prefix.contract(&work.run.id, work.name());
                 let stored = self.records.store().get(&[key]).await?.pop().flatten();
-                let row = stored.map(|stored| ContractRow::from_bytes(&stored.value)).transpose();
-                row.map_err(|error| Error::corrupt("the key rules of a tool", error))?.map(|row| row.contract)
+                let row = stored.map(|stored| ContractRow::read(&stored.value)).transpose()?;
+                row.map(|row| row.contract)
             }
         };
         Ok(match bound {

@@ -91,12 +91,12 @@ impl Inner {
             occurrence: spot.occurrence,
             place,
         });
-        if let Some(turn) = work.asked.turn
-            && work.run.answered(turn, work.epoch)
-        {
-            let _ = self.writer.send(super::Later::Log(Arc::clone(&work.run)));
+        match work.asked.turn {
+            Some(turn) if work.run.answered(turn, work.epoch) => {
+                let _ = self.writer.send(super::Later::Log(Arc::clone(&work.run)));
+            }
+            _ => self.sign_of_life(&work.run),
         }
-        self.sign_of_life(&work.run);
         tracing::debug!(tool = work.name(), run = %work.asked.run, outcome = draft.kind.name(), "answered");
         Reply {
             kind: draft.kind,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::attempt::{self, bounded};
+use super::pages::Pages;
 use super::records::{Along, Known, Put, Records, downstream};
 use super::reopen::values_of;
 use super::rows::{Kind, Prefix, Reopening, Row, RunLog, RunRow, salt};
@@ -159,20 +160,14 @@ fn in_doubt_call(inner: &Inner, key: &BaseKey, base: &Base, occurrence: usize, r
 impl Inner {
     /// The records with attempts whose end isn't known.
     pub(super) async fn open_records(&self, prefix: Prefix) -> Result<Vec<(BaseKey, Known)>, Error> {
-        let (mut records, mut from) = (Vec::new(), None);
-        let start = prefix.all_of(Kind::Open);
-        loop {
-            let page = self.records.store().scan(&start, from, 256).await?;
-            for (open, _) in page.items {
-                if let Some(key) = Prefix::key_in(&open) {
-                    records.push((key, self.records.load(prefix, &key).await?));
-                }
-            }
-            from = page.next;
-            if from.is_none() {
-                return Ok(records);
+        let mut records = Vec::new();
+        let mut pages = Pages::of(prefix.all_of(Kind::Open));
+        while let Some(page) = pages.next(self).await? {
+            for key in page.iter().filter_map(|(open, _)| Prefix::key_in(open)) {
+                records.push((key, self.records.load(prefix, &key).await?));
             }
         }
+        Ok(records)
     }
 
     /// A completion by a human's word has its place in the run's order of completions like any other: else what
@@ -191,12 +186,12 @@ impl Inner {
         let mut found = self.records.store().get(&[key.clone(), run_key.clone()]).await?;
         let (run, stored) = (found.pop().flatten(), found.pop().flatten());
         let Some(run) = run else { return Ok(None) };
-        let row = RunRow::from_bytes(&run.value).map_err(|error| Error::corrupt("a run", error))?;
+        let row = RunRow::read(&run.value)?;
         if !row.life.is_there() {
             return Ok(None); // nothing is reopened in a run that was removed
         }
         let mut log = match &stored {
-            Some(stored) => RunLog::from_bytes(&stored.value).map_err(|error| Error::corrupt("a run's log", error))?,
+            Some(stored) => RunLog::read(&stored.value)?,
             None => RunLog::default(),
         };
         let order = log.complete(&base.about.tool);

@@ -28,9 +28,9 @@ use std::sync::Arc;
 
 use self::earlier::{Copy, Earlier};
 use super::Inner;
-use super::gc::Pages;
 use super::long;
-use super::records::{Along, Known, Put, pieces_of};
+use super::pages::Pages;
+use super::records::{Along, Known, Put, all_pieces};
 use super::rows::{Life, Prefix, Row, RunKind, RunLog, RunRow, RunUnit};
 use super::runs::{RunState, exists};
 use crate::error::{Error, ErrorKind};
@@ -91,7 +91,7 @@ impl Inner {
         let key = prefix.run(id);
         let existing = self.records.store().get(std::slice::from_ref(&key)).await?.pop().flatten();
         let life = match &existing {
-            Some(row) => Some(RunRow::from_bytes(&row.value).map_err(|error| Error::corrupt("a run", error))?.life),
+            Some(row) => Some(RunRow::read(&row.value)?.life),
             None => None,
         };
         let over = match (existing, life) {
@@ -190,8 +190,7 @@ impl Making<'_> {
                 self.remove(&key, index).await?;
             }
         }
-        use RunKind::{Contracts, LookAlikes, Manifests, Reopenings, Steps};
-        for kind in [Manifests, Steps, Contracts, LookAlikes, Reopenings] {
+        for kind in RunKind::BESIDE_UNITS {
             let mut pages = Pages::of(self.prefix.all_of_run(kind, self.id));
             while let Some(page) = pages.next(self.inner).await? {
                 self.commit(Vec::new(), page.into_iter().map(|(key, _)| key).collect()).await?;
@@ -203,9 +202,7 @@ impl Making<'_> {
     /// Removes a copied record with the pieces of its results and its row in the index.
     async fn remove(&self, key: &BaseKey, index: Key) -> Result<(), Error> {
         let known = self.inner.records.load_fresh(self.prefix, key).await?;
-        let outcomes = known.base.occurrences.iter().enumerate();
-        let pieces = outcomes.filter_map(|(n, record)| Dropped::of(n, record.outcome.as_ref()?));
-        let pieces = pieces.flat_map(|pieces| pieces_of(self.prefix, key, pieces));
+        let pieces = all_pieces(self.prefix, key, &known.base);
         self.commit(Vec::new(), [self.prefix.base(key), index].into_iter().chain(pieces).collect()).await?;
         self.inner.records.forget(key);
         Ok(())

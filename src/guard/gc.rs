@@ -2,8 +2,8 @@
 //!
 //! Removing a record frees its key, so an equal call would run again. That is why nothing frees a key but [`Guard::gc`]:
 //! records of a run go with their run and leave a tombstone, so that no call comes too late to be told; global ones
-//! only if their tool said so, and not while a run is there to which a person refused or permitted them; what isn't settled never; and
-//! a clock that contradicts the store removes nothing. Of a global record its numbers stay (see
+//! only if their tool said so, and not while a run is there to which a person refused or permitted them; what isn't
+//! settled never; and a clock that contradicts the store removes nothing. Of a global record its numbers stay (see
 //! [`Floor`](crate::protocol::record::Floor)), so that what comes late from before can't be taken for what began since.
 //!
 //! # One run
@@ -24,8 +24,9 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use super::pages::Pages;
 use super::path::newest_time;
-use super::records::{is_open, pieces_of};
+use super::records::{all_pieces, is_open};
 use super::rows::{GlobalUnit, Kind, Life, Prefix, Row, RunKind, RunLog, RunRow};
 use super::{Guard, Inner};
 use crate::Millis;
@@ -34,7 +35,6 @@ use crate::key::BaseKey;
 use crate::protocol::apply::millis;
 use crate::protocol::approval::is_expired;
 use crate::protocol::bytes;
-use crate::protocol::growth::Dropped;
 use crate::protocol::history::History;
 use crate::protocol::record::{Approval, ApprovalState, Base, Record};
 use crate::store::{Batch, Committed, Durability, Key, Version, Versioned};
@@ -123,24 +123,26 @@ impl Guard {
     /// Removes the runs of this guard's namespace in which nothing has happened for their
     /// [retention](crate::GuardBuilder::retention), and the global records past that of their
     /// [tool](crate::Advanced::retention). What isn't settled (an open call, a pending approval) stays, and its run with
-    /// it; so does a global record that a person has refused or permitted to a run which is kept. A call, start, attach or resume of
-    /// a removed run is refused from then on. Safe beside running calls, other gcs and after a crash in the middle.
-    /// Reads every record of the namespace.
+    /// it; so does a global record that a person has refused or permitted to a run which is kept. A call, start, attach
+    /// or resume of a removed run is refused from then on. Safe beside running calls, other gcs and after a crash in the
+    /// middle. Reads every record of the namespace.
     ///
     /// # Errors
     /// [`ErrorKind::ClockDoubtful`] if the clock is more than a minute before the newest record, or more than 7 days past
-    /// the last activity that the store knows of, unless it is [trusted](GcClock::Trusted); a store error, or a record that can't be read.
+    /// the last activity that the store knows of, unless it is [trusted](GcClock::Trusted); a store error, or a record
+    /// that can't be read.
     pub async fn gc(&self, options: GcOptions) -> Result<GcReport, Error> {
         let sweep = Sweep::of(&self.inner, self.prefix);
         self.inner.written().await;
-        let newest = sweep.newest().await?;
+        let runs = sweep.runs().await?;
+        let newest = sweep.newest(&runs).await?;
         if options.clock == GcClock::Checked {
             // Read anew: calls go on beside this, and what they write is no sign of a wrong clock.
             check_clock(self.inner.now.wall(), newest)?;
         }
         let mut report = GcReport::default();
         let held = sweep.unresolved_runs().await?;
-        for run in sweep.runs().await? {
+        for run in runs {
             sweep.run(run, &held, &mut report).await?;
         }
         sweep.globals(&mut report).await?;
@@ -180,8 +182,8 @@ impl<'a> Sweep<'a> {
     }
 
     /// The newest time that the namespace knows of.
-    async fn newest(&self) -> Result<Millis, Error> {
-        let mut newest = 0;
+    async fn newest(&self, runs: &[Found]) -> Result<Millis, Error> {
+        let mut newest = runs.iter().map(|run| run.row.started_at).max().unwrap_or(0);
         let mut pages = Pages::of(self.prefix.all_of(Kind::Records));
         while let Some(page) = pages.next(self.inner).await? {
             for (_, stored) in page {
@@ -191,10 +193,10 @@ impl<'a> Sweep<'a> {
         let mut pages = Pages::of(self.prefix.all_of(Kind::Logs));
         while let Some(page) = pages.next(self.inner).await? {
             for (_, stored) in page {
-                newest = newest.max(log(&stored)?.active_at);
+                newest = newest.max(RunLog::read(&stored.value)?.active_at);
             }
         }
-        Ok(self.runs().await?.iter().map(|run| run.row.started_at).fold(newest, Millis::max))
+        Ok(newest)
     }
 
     async fn runs(&self) -> Result<Vec<Found>, Error> {
@@ -202,7 +204,7 @@ impl<'a> Sweep<'a> {
         let mut pages = Pages::of(self.prefix.all_of(Kind::Runs));
         while let Some(page) = pages.next(self.inner).await? {
             for (_, stored) in page {
-                let row = RunRow::from_bytes(&stored.value).map_err(|error| Error::corrupt("a run", error))?;
+                let row = RunRow::read(&stored.value)?;
                 runs.push(Found { row, version: stored.version });
             }
         }
@@ -290,7 +292,12 @@ impl<'a> Sweep<'a> {
     async fn judge(&self, row: &RunRow, held: &HashSet<String>) -> Result<(Verdict, (Key, Option<Version>)), Error> {
         let key = self.prefix.log(&row.run);
         let stored = self.inner.records.store().get(std::slice::from_ref(&key)).await?.pop().flatten();
-        let active_at = stored.as_ref().map(log).transpose()?.map_or(0, |log| log.active_at).max(row.started_at);
+        let active_at = stored
+            .as_ref()
+            .map(|stored| RunLog::read(&stored.value))
+            .transpose()?
+            .map_or(0, |log| log.active_at)
+            .max(row.started_at);
         let verdict = if !self.is_due(active_at) {
             Verdict::Active
         } else if held.contains(&row.run) {
@@ -327,10 +334,9 @@ impl<'a> Sweep<'a> {
     }
 
     fn is_unresolved(&self, key: &BaseKey, base: &Base) -> bool {
-        let open = base.occurrences.iter().any(|record| record.outcome.is_none() && record.is_tainted());
         let waits = |approval: &Approval| approval.state == ApprovalState::Pending && !is_expired(approval, self.now);
         let here = !self.inner.bodies.of(key).bodies.is_empty() || self.inner.unrecorded.has(key);
-        open || here || base.approvals.iter().any(waits)
+        base.is_in_doubt() || here || base.approvals.iter().any(waits)
     }
 
     /// Removes what a run has, but for its row; gives the number of records.
@@ -349,8 +355,7 @@ impl<'a> Sweep<'a> {
                 self.forget_answers(&key, run).await?;
             }
         }
-        use RunKind::{Contracts, Globals, LookAlikes, Manifests, Reopenings, Steps};
-        for kind in [Manifests, Steps, Contracts, LookAlikes, Reopenings, Globals] {
+        for kind in RunKind::BESIDE_UNITS {
             let mut pages = Pages::of(self.prefix.all_of_run(kind, run));
             while let Some(page) = pages.next(self.inner).await? {
                 self.delete(page.into_iter().map(|(key, _)| key).collect()).await?;
@@ -389,8 +394,7 @@ impl<'a> Sweep<'a> {
         while let Some(page) = pages.next(self.inner).await? {
             for (index, unit) in page {
                 let Some(key) = Prefix::key_in(&index) else { continue };
-                let unit = GlobalUnit::from_bytes(&unit.value);
-                let unit = unit.map_err(|error| Error::corrupt("an entry of the index of records", error))?;
+                let unit = GlobalUnit::read(&unit.value)?;
                 match self.remove(&key, index, Of::NoRun { retention: unit.retention }).await? {
                     Verdict::Goes => report.records += 1,
                     Verdict::Unresolved => report.unresolved += 1,
@@ -419,10 +423,7 @@ impl<'a> Sweep<'a> {
             if verdict != Verdict::Goes {
                 return Ok(verdict);
             }
-            let outcomes =
-                base.occurrences.iter().enumerate().filter_map(|(n, record)| Some((n, record.outcome.as_ref()?)));
-            let pieces = outcomes.filter_map(|(n, outcome)| Dropped::of(n, outcome));
-            batch.deletes.extend(pieces.flat_map(|pieces| pieces_of(self.prefix, key, pieces)));
+            batch.deletes.extend(all_pieces(self.prefix, key, &base));
             batch.checks.push((self.prefix.base(key), Some(stored.version)));
             match (of, base.removed()) {
                 // What is left is found by its key only, as a global record that is kept for ever.
@@ -459,7 +460,7 @@ impl<'a> Sweep<'a> {
         let answered = base.approvals.iter().filter(|approval| approval.state != ApprovalState::Pending);
         let rows: Vec<Key> = answered.map(|approval| self.prefix.run(&approval.asker.run)).collect();
         for found in self.inner.records.store().get(&rows).await?.into_iter().flatten() {
-            let row = RunRow::from_bytes(&found.value).map_err(|error| Error::corrupt("a run", error))?;
+            let row = RunRow::read(&found.value)?;
             if row.life.is_there() {
                 return Ok(true);
             }
@@ -549,31 +550,4 @@ fn runs_in(base: &Base) -> BTreeSet<&str> {
 
 fn read(stored: &Versioned) -> Result<Base, Error> {
     bytes::decode(&stored.value).map_err(|error| Error::corrupt("a record", error))
-}
-
-fn log(stored: &Versioned) -> Result<RunLog, Error> {
-    RunLog::from_bytes(&stored.value).map_err(|error| Error::corrupt("a run's log", error))
-}
-
-/// The pages of a scan.
-pub(super) struct Pages {
-    start: Vec<u8>,
-    from: Option<Key>,
-    ended: bool,
-}
-
-impl Pages {
-    pub(super) fn of(start: Vec<u8>) -> Self {
-        Self { start, from: None, ended: false }
-    }
-
-    pub(super) async fn next(&mut self, inner: &Inner) -> Result<Option<Vec<(Key, Versioned)>>, Error> {
-        if self.ended {
-            return Ok(None);
-        }
-        let page = inner.records.store().scan(&self.start, self.from.take(), 64).await?;
-        self.ended = page.next.is_none();
-        self.from = page.next;
-        Ok(Some(page.items))
-    }
 }

@@ -56,8 +56,7 @@ impl Inner {
         let key = keys.swap_remove(0);
         let mut calls = Vec::new();
         for stored in stored.into_iter().flatten() {
-            let row = LookAlikes::from_bytes(&stored.value);
-            calls.extend(row.map_err(|error| Error::corrupt("the calls that look alike", error))?.calls);
+            calls.extend(LookAlikes::read(&stored.value)?.calls);
         }
         let (history, now) = (work.run.now().history, self.now.get());
         let (mut of, mut open) = (None, LookAlikes::default());

@@ -35,7 +35,7 @@ impl Plan {
         let history = run.now().history;
         let state = match long::get(store, &key).await? {
             None => State::New(Arc::new(manifest), None),
-            Some((version, row)) => match read(&row)? {
+            Some((version, row)) => match Manifest::read(&row)? {
                 recorded if history.holds(recorded.epoch, turn) => State::Recorded(Arc::new(recorded)),
                 _ => State::New(Arc::new(manifest), Some(version)),
             },
@@ -102,7 +102,7 @@ impl Plan {
         if let Some((version, row)) = long::get(store, &self.key).await?
             && Some(version) != over
         {
-            let recorded = State::Recorded(Arc::new(read(&row)?));
+            let recorded = State::Recorded(Arc::new(Manifest::read(&row)?));
             *self.state.lock().unwrap_or_else(PoisonError::into_inner) = recorded;
         }
         Ok(())
@@ -120,11 +120,7 @@ pub(crate) async fn admits(store: &dyn Store, work: &Work, along: &mut Along) ->
     let found = long::get(store, &key).await?;
     along.checks.push((key, found.as_ref().map(|(version, _)| *version)));
     let Some((_, row)) = found else { return Ok(true) };
-    let recorded = read(&row)?;
+    let recorded = Manifest::read(&row)?;
     let is_past = !work.run.now().history.holds(recorded.epoch, turn);
     Ok(is_past || recorded.calls.iter().any(|call| work.has_key(&call.key)))
-}
-
-fn read(row: &[u8]) -> Result<Manifest, Error> {
-    Manifest::from_bytes(row).map_err(|error| Error::corrupt("the manifest of a turn", error))
 }

@@ -22,6 +22,7 @@ mod look;
 mod look_alike;
 mod manifest;
 mod now;
+mod pages;
 mod path;
 mod permission;
 mod read;

@@ -128,8 +128,8 @@ impl Guard {
         let now = self.inner.now.get();
         for (key, known) in self.inner.open_records(self.prefix).await? {
             let mut pending = known.base.approvals.iter();
-            let asked =
-                pending.find(|approval| is_waiting(approval, now) && reference(&key, &approval.asker) == question);
+            let asked = pending
+                .find(|approval| is_waiting(approval, now) && question_reference(&key, &approval.asker) == question);
             if let Some(asker) = asked.map(|approval| approval.asker.clone()) {
                 return Ok((key, known, asker));
             }
@@ -147,7 +147,7 @@ pub(super) fn is_waiting(approval: &Approval, now: Millis) -> bool {
 /// A question as a human sees it.
 pub(super) fn request(key: &BaseKey, tool: &str, approval: &Approval) -> ApprovalRequest {
     ApprovalRequest {
-        reference: reference(key, &approval.asker),
+        reference: question_reference(key, &approval.asker),
         tool: tool.to_owned(),
         run: approval.asker.run.clone(),
         reason: approval.reason.clone(),
@@ -156,7 +156,8 @@ pub(super) fn request(key: &BaseKey, tool: &str, approval: &Approval) -> Approva
     }
 }
 
-fn reference(key: &BaseKey, asker: &Asker) -> String {
+/// What a question is called by.
+pub(super) fn question_reference(key: &BaseKey, asker: &Asker) -> String {
     key.question(&asker.run, &asker.fingerprint)
 }
 
@@ -193,7 +194,7 @@ impl Drive {
 
     /// Lets the caller know what it waits for, should its patience end.
     fn waits_for(&self, asker: &Asker, reason: Reason) -> Awaited {
-        let awaited = Awaited { reference: reference(&self.work.key, asker), reason };
+        let awaited = Awaited { reference: question_reference(&self.work.key, asker), reason };
         self.spot.lock().unwrap_or_else(PoisonError::into_inner).awaited = Some(awaited.clone());
         awaited
     }

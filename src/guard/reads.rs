@@ -160,10 +160,11 @@ impl Reading<'_> {
     /// Tells those who joined, and keeps the result where it may stand for a time.
     pub(crate) fn end(self, end: &ReadEnd) {
         let mut state = self.reads.lock();
-        let read = state.under_way.iter().find(|read| read.number == self.number);
+        let Some(at) = state.under_way.iter().position(|read| read.number == self.number) else { return };
+        // From here on nobody can join it.
+        let UnderWay { key, fingerprint, epoch, writes, .. } = state.under_way.remove(at);
         let short = matches!(&end.ending, Ending::Success(text) if text.len() <= LONGEST_FRESH);
-        if let Some(read) = read.filter(|read| self.keeps && short && read.writes == state.writes) {
-            let (key, fingerprint, epoch) = (read.key, read.fingerprint, read.epoch);
+        if self.keeps && short && writes == state.writes {
             state.fresh.retain(|fresh| (fresh.key, fresh.fingerprint) != (key, fingerprint));
             if state.fresh.len() >= MOST_FRESH {
                 state.fresh.remove(0);
@@ -171,7 +172,9 @@ impl Reading<'_> {
             state.fresh.push(Fresh { key, fingerprint, epoch, end: end.clone() });
         }
         drop(state);
-        self.tell.send_replace(Some(end.clone()));
+        if self.tell.receiver_count() > 0 {
+            self.tell.send_replace(Some(end.clone()));
+        }
     }
 }
 

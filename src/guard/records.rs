@@ -387,6 +387,13 @@ pub(crate) fn pieces_of(prefix: Prefix, key: &BaseKey, dropped: Dropped) -> impl
     (0..dropped.count).map(move |n| prefix.piece(key, dropped.occurrence, dropped.fence, n))
 }
 
+/// Where the pieces of all results of a record are.
+pub(crate) fn all_pieces(prefix: Prefix, key: &BaseKey, base: &Base) -> impl Iterator<Item = Key> {
+    let outcomes = base.occurrences.iter().enumerate();
+    let pieces = outcomes.filter_map(|(n, record)| Dropped::of(n, record.outcome.as_ref()?));
+    pieces.flat_map(move |pieces| pieces_of(prefix, key, pieces))
+}
+
 /// The result in its compressed pieces; `None` if they are damaged.
 pub(crate) fn unpack(packed: &[u8], length: u64, expected: Digest) -> Option<String> {
     // No block gets larger than this by decompressing: a wrong length must not be allocated for.
@@ -413,8 +420,7 @@ pub(crate) fn head(text: &str) -> &str {
 
 /// Whether a human may have to do with the record: it has an attempt whose end isn't known, or a question waits.
 pub(crate) fn is_open(base: &Base) -> bool {
-    base.occurrences.iter().any(|record| record.outcome.is_none() && record.is_tainted())
-        || base.approvals.iter().any(|approval| approval.state == ApprovalState::Pending)
+    base.is_in_doubt() || base.approvals.iter().any(|approval| approval.state == ApprovalState::Pending)
 }
 
 /// The downstream key of the present generation of an occurrence.

@@ -1,6 +1,7 @@
 //! What reopens a call: a later completion of another tool that was about the same thing.
 
 use super::Inner;
+use super::pages::Pages;
 use super::rows::{PlacedValue, Reopening, Row, RunKind, RunLog};
 use super::secrets::Keying;
 use super::work::Work;
@@ -128,12 +129,11 @@ impl Inner {
         let text = self.result_text(work, base, base.occurrences.len() - 1).await?.text;
         let result = canonical::read(&text, &Limits { bytes: usize::MAX, depth: Limits::MAX_DEPTH }).ok();
         let run = &work.run;
-        let (prefix, mut from) =
-            (run.prefix.all_of_run(RunKind::Reopenings, &run.id), run.prefix.reopening(&run.id, outcome.order + 1));
-        loop {
-            let page = self.records.store().scan(&prefix, Some(from), 256).await?;
-            for (key, row) in page.items {
-                let row = Reopening::from_bytes(&row.value).map_err(|error| Error::corrupt("a completion", error))?;
+        let all = run.prefix.all_of_run(RunKind::Reopenings, &run.id);
+        let mut pages = Pages::from(all, run.prefix.reopening(&run.id, outcome.order + 1));
+        while let Some(page) = pages.next(self).await? {
+            for (key, row) in page {
+                let row = Reopening::read(&row.value)?;
                 // A completion was recorded under the secret of its time.
                 let mut secrets = self.secrets.all().zip(&work.part.values);
                 let counts = |by: &&Reopens, (keying, own): (Keying<'_>, &Vec<PlacedValue>)| {
@@ -143,11 +143,8 @@ impl Inner {
                     return Ok(order_of(&key));
                 }
             }
-            match page.next {
-                Some(next) => from = next,
-                None => return Ok(0),
-            }
         }
+        Ok(0)
     }
 }
 

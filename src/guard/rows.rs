@@ -29,6 +29,7 @@
 
 use crate::Millis;
 use crate::codec::{self, BytesError, Field, enum_field, struct_field};
+use crate::error::Error;
 use crate::key::{BaseKey, Digest, Fingerprint, digest};
 use crate::protocol::fork::Ancestor;
 use crate::protocol::history::{History, Seen};
@@ -165,6 +166,12 @@ pub(crate) enum RunKind {
     LookAlikes = b'x',
     Reopenings = b'p',
     Globals = b'u',
+}
+
+impl RunKind {
+    /// What a run has beside its records and their index, in the order in which it is removed.
+    pub(crate) const BESIDE_UNITS: [Self; 6] =
+        [Self::Manifests, Self::Steps, Self::Contracts, Self::LookAlikes, Self::Reopenings, Self::Globals];
 }
 
 /// What all proofs of life start with.
@@ -387,6 +394,8 @@ impl Field for BaseKey {
 /// A row with an envelope of its own.
 pub(crate) trait Row: Field {
     const DOMAIN: &'static str;
+    /// What it is, for an error.
+    const WHAT: &'static str;
 
     fn to_bytes(&self) -> Vec<u8> {
         codec::encode(Self::DOMAIN, ROW_VERSION, self)
@@ -395,35 +404,50 @@ pub(crate) trait Row: Field {
     fn from_bytes(bytes: &[u8]) -> Result<Self, BytesError> {
         codec::decode(Self::DOMAIN, ROW_VERSION, bytes)
     }
+
+    /// The row in a store.
+    fn read(bytes: &[u8]) -> Result<Self, Error> {
+        Self::from_bytes(bytes).map_err(|error| Error::corrupt(Self::WHAT, error))
+    }
 }
 
 impl Row for SecretRow {
     const DOMAIN: &'static str = "toolonce secrets";
+    const WHAT: &'static str = "what the namespace was written with";
 }
 impl Row for RunRow {
     const DOMAIN: &'static str = "toolonce run";
+    const WHAT: &'static str = "a run";
 }
 impl Row for RunLog {
     const DOMAIN: &'static str = "toolonce log";
+    const WHAT: &'static str = "a run's log";
 }
 impl Row for Manifest {
     const DOMAIN: &'static str = "toolonce manifest";
+    const WHAT: &'static str = "the manifest of a turn";
 }
 impl Row for ContractRow {
     const DOMAIN: &'static str = "toolonce contract";
+    const WHAT: &'static str = "the key rules of a tool";
 }
 impl Row for LookAlikes {
     const DOMAIN: &'static str = "toolonce look-alikes";
+    const WHAT: &'static str = "the calls that look alike";
 }
 impl Row for Reopening {
     const DOMAIN: &'static str = "toolonce reopening";
+    const WHAT: &'static str = "a completion";
 }
 impl Row for StepRow {
     const DOMAIN: &'static str = "toolonce step";
+    const WHAT: &'static str = "a step";
 }
 impl Row for RunUnit {
     const DOMAIN: &'static str = "toolonce unit";
+    const WHAT: &'static str = "an entry of the index of records";
 }
 impl Row for GlobalUnit {
     const DOMAIN: &'static str = "toolonce global unit";
+    const WHAT: &'static str = "an entry of the index of records";
 }

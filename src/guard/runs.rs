@@ -137,6 +137,12 @@ impl RunState {
         self.lock().clone()
     }
 
+    /// The run, if a gc looks at it.
+    fn closing(&self) -> Option<RunNow> {
+        let now = self.lock();
+        (now.life == Life::Closing).then(|| now.clone())
+    }
+
     /// When it was last written down that something happened in the run.
     pub(crate) fn active_at(&self) -> Millis {
         let now = self.lock();
@@ -208,7 +214,7 @@ impl RunState {
     /// Takes over what the store has, if it is newer.
     pub(crate) fn refresh(&self, row: Option<Versioned>, log: Option<Versioned>) -> Result<(), Error> {
         let row = row.ok_or_else(|| missing(&self.id))?;
-        let read = RunRow::from_bytes(&row.value).map_err(|error| Error::corrupt("a run", error))?;
+        let read = RunRow::read(&row.value)?;
         {
             let mut now = self.lock();
             if row.version > now.row {
@@ -225,7 +231,7 @@ impl RunState {
 
     fn refresh_log(&self, log: Option<Versioned>) -> Result<(), Error> {
         let Some(log) = log else { return Ok(()) };
-        let read = RunLog::from_bytes(&log.value).map_err(|error| Error::corrupt("a run's log", error))?;
+        let read = RunLog::read(&log.value)?;
         let mut now = self.lock();
         if now.log_version.is_none_or(|version| version < log.version) {
             now.log = RunLog { last_turn: read.last_turn.max(now.unwritten), ..read };
@@ -293,11 +299,7 @@ impl Runs {
     /// Takes a run back that a gc has closed to look at it: whoever works in it shows that it isn't left. The gc finds
     /// that the row has moved.
     pub(crate) async fn keep_open(&self, state: &RunState) -> Result<(), Error> {
-        loop {
-            let now = state.now();
-            if now.life != Life::Closing {
-                return Ok(());
-            }
+        while let Some(now) = state.closing() {
             let value = state.row(&now, History::clone(&now.history)).to_bytes();
             let batch = Batch {
                 checks: vec![(state.row_key(), Some(now.row))],
@@ -310,6 +312,7 @@ impl Runs {
             };
             state.refresh(row, None)?;
         }
+        Ok(())
     }
 
     async fn find(&self, namespace: &Arc<str>, id: &str) -> Result<Arc<RunState>, Error> {
@@ -318,7 +321,7 @@ impl Runs {
         let mut found = self.store.get(&[prefix.run(id), prefix.log(id)]).await?;
         let (log, row) = (found.pop().flatten(), found.pop().flatten());
         let row = row.ok_or_else(|| missing(id))?;
-        let read = RunRow::from_bytes(&row.value).map_err(|error| Error::corrupt("a run", error))?;
+        let read = RunRow::read(&row.value)?;
         if let Some(closed) = closed(id, read.life) {
             return Err(closed);
         }
@@ -437,7 +440,7 @@ impl Runs {
 /// Why a run can't be begun in whose place this row stands.
 pub(super) fn exists(id: &str, row: Option<Versioned>) -> Result<Error, Error> {
     if let Some(row) = row {
-        let read = RunRow::from_bytes(&row.value).map_err(|error| Error::corrupt("a run", error))?;
+        let read = RunRow::read(&row.value)?;
         if let Some(closed) = closed(id, read.life) {
             return Ok(closed);
         }

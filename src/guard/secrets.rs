@@ -145,8 +145,7 @@ impl Secrets {
         loop {
             let stored = store.get(std::slice::from_ref(&key)).await?.pop().flatten();
             let version = stored.as_ref().map(|stored| stored.version);
-            let old = stored.map(|stored| SecretRow::from_bytes(&stored.value)).transpose();
-            let old = old.map_err(|error| Error::corrupt("what the namespace was written with", error))?;
+            let old = stored.map(|stored| SecretRow::read(&stored.value)).transpose()?;
             let row = match &old {
                 Some(old) => self.next(old, namespace)?,
                 None => self.first(store, namespace).await?,

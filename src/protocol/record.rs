@@ -49,6 +49,11 @@ impl Base {
         Self { floor, ..Self::default() }
     }
 
+    /// Whether it has an attempt whose end isn't known, and no outcome beside it.
+    pub fn is_in_doubt(&self) -> bool {
+        self.occurrences.iter().any(|record| record.outcome.is_none() && record.is_tainted())
+    }
+
     /// Whether it says nothing of any call.
     pub fn is_blank(&self) -> bool {
         self.occurrences.is_empty() && self.approvals.is_empty()

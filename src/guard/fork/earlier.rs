@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Parent;
 use crate::error::{Error, ErrorKind};
 use crate::guard::Inner;
-use crate::guard::gc::Pages;
 use crate::guard::long;
+use crate::guard::pages::Pages;
 use crate::guard::records::downstream;
 use crate::guard::reopen::order_of;
 use crate::guard::rows::{
@@ -107,8 +107,7 @@ impl Reading<'_> {
             for (index, unit) in page {
                 let Some(from) = Prefix::key_in(&index) else { continue };
                 self.units.insert(from);
-                let RunUnit { alias } = RunUnit::from_bytes(&unit.value)
-                    .map_err(|error| Error::corrupt("an entry of the index of records", error))?;
+                let RunUnit { alias } = RunUnit::read(&unit.value)?;
                 let known = self.inner.records.load_fresh(self.prefix, &from).await?;
                 let part = part_of(&known.base, self.parent.before, self.id).map_err(|open| {
                     let reference = downstream(&from, &known.base, open).reference();
@@ -138,8 +137,7 @@ impl Reading<'_> {
     async fn manifests(&mut self) -> Result<BTreeSet<String>, Error> {
         let mut tools = BTreeSet::new();
         for (key, row) in self.long_rows(RunKind::Manifests, 4).await? {
-            let mut manifest =
-                Manifest::from_bytes(&row).map_err(|error| Error::corrupt("the manifest of a turn", error))?;
+            let mut manifest = Manifest::read(&row)?;
             let turn = key.as_bytes().last_chunk().map_or(Turn::MAX, |turn| Turn::from_be_bytes(*turn));
             if turn >= self.parent.before || !self.earlier.history.holds(manifest.epoch, turn) {
                 continue;
@@ -168,8 +166,7 @@ impl Reading<'_> {
         let mut pages = self.pages(RunKind::LookAlikes);
         while let Some(page) = pages.next(self.inner).await? {
             for (key, stored) in page {
-                let row = LookAlikes::from_bytes(&stored.value)
-                    .map_err(|error| Error::corrupt("the calls that look alike", error))?;
+                let row = LookAlikes::read(&stored.value)?;
                 let mut calls = Vec::new();
                 for call in row.calls {
                     calls.extend(self.look_alike(call).await?);
@@ -211,8 +208,7 @@ impl Reading<'_> {
         let mut pages = self.pages(RunKind::Reopenings);
         while let Some(page) = pages.next(self.inner).await? {
             for (key, stored) in page {
-                let row =
-                    Reopening::from_bytes(&stored.value).map_err(|error| Error::corrupt("a completion", error))?;
+                let row = Reopening::read(&stored.value)?;
                 let order = order_of(&key);
                 if is_earlier(row.turn, self.parent.before) || orders.contains(&order) {
                     newest.insert(row.tool, order);
@@ -230,7 +226,7 @@ impl Reading<'_> {
     /// The steps of earlier turns, and the last turn that they have seen.
     async fn steps(&mut self) -> Result<(), Error> {
         for (key, row) in self.long_rows(RunKind::Steps, 32 + 4).await? {
-            let step = StepRow::from_bytes(&row).map_err(|error| Error::corrupt("a step", error))?;
+            let step = StepRow::read(&row)?;
             if step.turn < self.parent.before {
                 self.earlier.log.seen = self.earlier.log.seen.max(step.turn.checked_sub(1));
                 self.earlier.long_rows.push((key, row));

@@ -7,7 +7,7 @@ pub use self::calls::{
     RecordedOutcome,
 };
 use super::deliver::outcome as outcome_of;
-use super::permission::request;
+use super::permission::{question_reference, request};
 use super::records::{Known, downstream};
 use super::{Guard, Inner};
 use crate::Millis;
@@ -222,9 +222,16 @@ impl Unit<'_> {
             What::Record(_, record, _) => Some(self.key.question(record.approved.as_deref()?, &record.fingerprint)),
             What::Question(_) => None,
         };
-        match self.summary().reference.starts_with(reference) {
+        match self.reference().starts_with(reference) {
             true => Some(Named::Itself),
             false => asked()?.starts_with(reference).then_some(Named::Question),
+        }
+    }
+
+    fn reference(&self) -> String {
+        match self.what {
+            What::Record(occurrence, ..) => downstream(self.key, self.base, occurrence).reference(),
+            What::Question(approval) => question_reference(self.key, &approval.asker),
         }
     }
 
@@ -232,7 +239,7 @@ impl Unit<'_> {
         let about = &self.base.about;
         match self.what {
             What::Record(occurrence, record, status) => CallSummary {
-                reference: downstream(self.key, self.base, occurrence).reference(),
+                reference: self.reference(),
                 status,
                 tool: about.tool.clone(),
                 run: about.run.clone(),
