@@ -1,108 +1,16 @@
 //! A fork of a run that works on while it is made: it has a beginning of what is done, whole, or it isn't made.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
-use tokio::sync::Semaphore;
 use toolonce::ReplyKind::{Executed, Replayed};
-use toolonce::store::{
-    Batch, BoxFuture, Committed, Durability, Identity, Key, MemoryStore, Page, Store, StoreError, Versioned,
-};
+use toolonce::store::MemoryStore;
 use toolonce::{Call, ErrorKind, Run};
 
 use crate::bench::call;
 use crate::desk::{Desk, World};
 use crate::fork_cut::{kind, one, pay, write};
-
-/// A store that stops before one operation.
-#[derive(Clone)]
-struct Stops {
-    store: MemoryStore,
-    /// How many operations are yet to come before it.
-    left: Arc<AtomicUsize>,
-    reached: Arc<Semaphore>,
-    go: Arc<Semaphore>,
-}
-
-impl Stops {
-    fn new() -> Self {
-        let shut = || Arc::new(Semaphore::new(0));
-        let left = Arc::new(AtomicUsize::new(usize::MAX));
-        Self { store: MemoryStore::new(), left, reached: shut(), go: shut() }
-    }
-
-    fn stop_after(&self, operations: usize) {
-        self.left.store(operations, Ordering::SeqCst);
-    }
-
-    /// Whether it stopped; `false` if it was not reached while the tasks went as far as they got.
-    async fn stopped(&self, desk: &Desk) -> bool {
-        desk.settle().await;
-        self.left.store(usize::MAX, Ordering::SeqCst);
-        self.reached.try_acquire().map(|permit| permit.forget()).is_ok()
-    }
-
-    fn go(&self) {
-        self.go.add_permits(1);
-    }
-
-    async fn gate(&self) {
-        let next = |left| match left {
-            usize::MAX => None,
-            0 => Some(usize::MAX),
-            left => Some(left - 1),
-        };
-        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) == Ok(0) {
-            self.reached.add_permits(1);
-            self.go.acquire().await.unwrap().forget();
-        }
-    }
-}
-
-impl Store for Stops {
-    fn get<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Option<Versioned>>, StoreError>> {
-        Box::pin(async move {
-            self.gate().await;
-            self.store.get(keys).await
-        })
-    }
-
-    fn commit(&self, batch: Batch, durability: Durability) -> BoxFuture<'_, Result<Committed, StoreError>> {
-        Box::pin(async move {
-            self.gate().await;
-            self.store.commit(batch, durability).await
-        })
-    }
-
-    fn scan<'a>(
-        &'a self,
-        prefix: &'a [u8],
-        from: Option<Key>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(async move {
-            self.gate().await;
-            self.store.scan(prefix, from, limit).await
-        })
-    }
-
-    fn identity(&self) -> Identity {
-        self.store.identity()
-    }
-
-    fn is_exclusive(&self) -> bool {
-        true
-    }
-
-    fn changed<'a>(&'a self, keys: &'a [Key]) -> Option<BoxFuture<'a, ()>> {
-        self.store.changed(keys)
-    }
-
-    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.store.close()
-    }
-}
+use crate::stops::Stops;
 
 fn mail() -> Call {
     call("mail", &json!({"to": "ann"}))
@@ -110,7 +18,7 @@ fn mail() -> Call {
 
 /// A desk whose store can be stopped, and a run with one turn.
 async fn stoppable() -> (Stops, Arc<Desk>, Run) {
-    let store = Stops::new();
+    let store = Stops::new(MemoryStore::new());
     let desk = Desk::on(store.clone(), World::default()).await.with("pay", write()).with("mail", write());
     let desk = Arc::new(desk.slow("slow", write()));
     let run = desk.run("r").await;

@@ -1,18 +1,13 @@
 //! Retention beside other work: a gc that is stopped, killed or met by another one at each of its steps in the store, and
 //! what comes late from before a removal.
 
-use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use toolonce::store::{
-    Batch, BoxFuture, Committed, Durability, Identity, Key, MemoryStore, Page, Store, StoreError, StoreErrorKind,
-    Versioned,
-};
+use toolonce::store::{MemoryStore, Store};
 use toolonce::testing::ManualClock;
 use toolonce::{
     Approval, Attempt, Call, Error, ErrorKind, GcClock, GcOptions, GcReport, Guard, Policy, Registry, Reply, ReplyKind,
@@ -20,6 +15,7 @@ use toolonce::{
 };
 
 use crate::bench::{Ledger, call};
+use crate::stops::Stops;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -142,85 +138,10 @@ fn send() -> Call {
     call("send", &json!({"n": 1}))
 }
 
-/// A store that stops before its `n`-th step, counted from when it is armed, until it is told to go on. It may also die
-/// there.
-struct Stops {
-    inner: MemoryStore,
-    left: AtomicUsize,
-    reached: Semaphore,
-    go: Semaphore,
-    is_dead: AtomicBool,
-}
-
-impl Stops {
-    fn new(inner: MemoryStore) -> Arc<Self> {
-        let (left, is_dead) = (AtomicUsize::new(usize::MAX), AtomicBool::new(false));
-        Arc::new(Self { inner, left, reached: Semaphore::new(0), go: Semaphore::new(0), is_dead })
-    }
-
-    /// Whether `task` stopped before its `n`-th step; if not, it has ended.
-    async fn stop_at<T>(&self, n: usize, task: &mut JoinHandle<T>) -> Option<T> {
-        self.left.store(n, Ordering::SeqCst);
-        let ended = tokio::select! {
-            biased;
-            () = async { self.reached.acquire().await.unwrap().forget() } => None,
-            ended = task => Some(ended.unwrap()),
-        };
-        self.left.store(usize::MAX, Ordering::SeqCst);
-        ended
-    }
-
-    fn go(&self) {
-        self.go.add_permits(1);
-    }
-
-    async fn step<T>(&self, step: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| Some(n.wrapping_sub(1)));
-        if left == Ok(0) {
-            self.left.store(usize::MAX, Ordering::SeqCst);
-            self.reached.add_permits(1);
-            self.go.acquire().await.unwrap().forget();
-        }
-        if self.is_dead.load(Ordering::SeqCst) {
-            return Err(StoreError::new(StoreErrorKind::Unavailable, "the machine is off"));
-        }
-        step.await
-    }
-}
-
-impl Store for Stops {
-    fn get<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Option<Versioned>>, StoreError>> {
-        Box::pin(self.step(self.inner.get(keys)))
-    }
-    fn commit(&self, batch: Batch, durability: Durability) -> BoxFuture<'_, Result<Committed, StoreError>> {
-        Box::pin(self.step(self.inner.commit(batch, durability)))
-    }
-    fn scan<'a>(
-        &'a self,
-        prefix: &'a [u8],
-        from: Option<Key>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Page, StoreError>> {
-        Box::pin(self.step(self.inner.scan(prefix, from, limit)))
-    }
-    fn identity(&self) -> Identity {
-        self.inner.identity()
-    }
-    fn is_exclusive(&self) -> bool {
-        self.inner.is_exclusive()
-    }
-    fn changed<'a>(&'a self, keys: &'a [Key]) -> Option<BoxFuture<'a, ()>> {
-        self.inner.changed(keys)
-    }
-    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.inner.close()
-    }
-}
-
 /// A process with a run that is past its retention and has a payment, and a gc of it.
-async fn due(memory: &MemoryStore) -> (Process, Run, Arc<Stops>) {
+async fn due(memory: &MemoryStore) -> (Process, Run, Stops) {
     let stops = Stops::new(memory.clone());
-    let process = Process::open(stops.clone(), &Ledger::new(), &ManualClock::new()).await;
+    let process = Process::open(Arc::new(stops.clone()), &Ledger::new(), &ManualClock::new()).await;
     let run = process.run("r").await;
     process.done(&run, pay().turn(0), Ok(json!("paid"))).await;
     let other = process.run("other").await;
@@ -285,7 +206,7 @@ async fn a_crash_at_any_step_of_a_gc_can_be_undone_until_something_is_removed() 
         if stops.stop_at(n, &mut collecting).await.is_some() {
             break;
         }
-        stops.is_dead.store(true, Ordering::SeqCst);
+        stops.die();
         stops.go();
         collecting.await.unwrap().unwrap_err();
         process.guard.crash();
@@ -332,7 +253,7 @@ async fn a_crash_of_a_gc_leaves_no_run_closed_in_which_a_call_began() {
                 }
             }
         }
-        stops.is_dead.store(true, Ordering::SeqCst);
+        stops.die();
         process.guard.crash();
         if !is_begun {
             break; // from here on it is removed

@@ -40,5 +40,6 @@ mod replayed;
 mod results;
 mod runs;
 mod secrets;
+mod stops;
 mod store_down;
 mod stores;
