@@ -322,7 +322,7 @@ impl Registry {
         if meaning.identifies_nothing && tool.policy.effect().is_write() && tool.policy.repeat.is_none() {
             // A tool that needs arguments says better what is missing.
             let _fits =
-                tool.job(&meaning.executed, &work.key.downstream(0, 0)).map_err(|error| tell::misfit(&error))?;
+                tool.job(meaning.executed(), &work.key.downstream(0, 0)).map_err(|error| tell::misfit(&error))?;
             let why = "the call has no arguments that say what it is about. Give at least one, from the task; if there is \
                        none, tell the user.";
             return Err(why.to_owned());
@@ -331,11 +331,11 @@ impl Registry {
             0 => None,
             _ => {
                 let parts = KeyParts { again: times - 1, ..parts };
-                let (context, executed) = (context.clone(), meaning.executed.clone());
+                let (context, executed) = (context.clone(), meaning.executed().to_owned());
                 Some(Arc::new(Work { context, executed, ..self.work(run, call, tool, &parts, &meaning) }))
             }
         };
-        Ok(Work { before, context, executed: meaning.executed, ..work })
+        Ok(Work { before, context, executed: meaning.into_executed(), ..work })
     }
 
     fn keying(&self) -> Keying<'_> {
@@ -503,7 +503,7 @@ fn keyed(keying: Keying<'_>, parts: &KeyParts<'_>, run: &RunState, meaning: &Nor
         key,
         alias,
         fingerprint: keying.fingerprint(meaning.fingerprint),
-        executed: keying.digest("toolonce executed", meaning.executed.as_bytes()),
+        executed: keying.digest("toolonce executed", meaning.executed().as_bytes()),
         leaves: leaves.collect(),
     }
 }

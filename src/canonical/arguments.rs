@@ -15,6 +15,8 @@ use super::{Limits, Node, utf16_order};
 pub struct Arguments<'a> {
     root: Node<'a>,
     rounds: Option<ReadError>,
+    /// The length of the text that was read, in bytes.
+    size: usize,
 }
 
 impl<'a> Arguments<'a> {
@@ -29,7 +31,7 @@ impl<'a> Arguments<'a> {
         }
         let document = document(text, limits)?;
         match document.root {
-            Node::Object(_) => Ok(Self { root: document.root, rounds: document.rounds }),
+            Node::Object(_) => Ok(Self { root: document.root, rounds: document.rounds, size: text.len() }),
             Node::Null => Ok(Self::none()),
             other => {
                 let sentence = format!("the arguments are {}: send one JSON object", kind_of(&other));
@@ -57,7 +59,7 @@ impl<'a> Arguments<'a> {
     }
 
     fn none() -> Self {
-        Self { root: Node::Object(Vec::new()), rounds: None }
+        Self { root: Node::Object(Vec::new()), rounds: None, size: 2 }
     }
 
     /// Whether there are no arguments.
@@ -91,6 +93,11 @@ impl<'a> Arguments<'a> {
     /// [`ReadErrorKind::WouldRound`](super::ReadErrorKind::WouldRound).
     pub fn unrounded(&self) -> Result<(), ReadError> {
         self.rounds.clone().map_or(Ok(()), Err)
+    }
+
+    /// About as long as the canonical text, in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.size
     }
 
     pub(super) fn rounds(&self) -> Option<&ReadError> {

@@ -41,6 +41,15 @@ impl Leaves {
         })
     }
 
+    /// What the fingerprint was taken of.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
     /// How many there are: at most 64.
     pub fn len(&self) -> usize {
         self.spans.len()
@@ -70,6 +79,9 @@ impl Recorder {
     /// Steps down to a member; returns what [`leave`](Self::leave) needs to step up again.
     pub(super) fn enter(&mut self, name: &str) -> usize {
         let mark = self.path.len();
+        if self.is_full() {
+            return mark; // No leaf comes from down there: those that are forgotten there are forgotten from above, too.
+        }
         self.path.push('/');
         if name.as_bytes().contains(&b'~') || name.as_bytes().contains(&b'/') {
             self.path.push_str(&super::schema::escaped(name));
@@ -82,6 +94,9 @@ impl Recorder {
     /// Steps down to an item.
     pub(super) fn enter_item(&mut self, index: usize) -> usize {
         let mark = self.path.len();
+        if self.is_full() {
+            return mark;
+        }
         // Writing to a string can't fail.
         let _ = write!(self.path, "/{index}");
         mark
@@ -93,12 +108,16 @@ impl Recorder {
 
     /// Notes the value that was written at `value`. The arguments as a whole are no leaf.
     pub(super) fn add(&mut self, value: Range<usize>) {
-        if value.is_empty() || self.path.is_empty() || self.spans.len() == MAX_LEAVES {
+        if value.is_empty() || self.path.is_empty() || self.is_full() {
             return;
         }
         let start = self.pointers.len();
         self.pointers.push_str(&self.path);
         self.spans.push(Span { pointer: start..self.pointers.len(), value });
+    }
+
+    fn is_full(&self) -> bool {
+        self.spans.len() == MAX_LEAVES
     }
 
     pub(super) fn count(&self) -> usize {

@@ -14,16 +14,16 @@ use crate::key::Fingerprint;
 /// What a call means, and what is executed for it.
 #[derive(Debug, Clone)]
 pub struct Normalised {
-    /// The canonical text of what identifies the call.
-    pub identity: Vec<u8>,
-    /// The digest of that text, as it goes into the key.
+    /// The canonical text of what identifies the call, where it isn't the one that the fingerprint is of.
+    identity: Option<String>,
+    /// That of what is executed, likewise.
+    executed: Option<String>,
+    /// The digest of what identifies the call, as it goes into the key.
     pub identity_digest: Fingerprint,
     /// The fingerprint of all arguments that aren't `ignore`.
     pub fingerprint: Fingerprint,
     /// Everything in the fingerprint, value by value.
     pub leaves: Leaves,
-    /// The canonical text of what is executed: all arguments but nulls that the schema forbids.
-    pub executed: String,
     /// Whether there is nothing but null in what identifies the call.
     pub identifies_nothing: bool,
     rounds: Option<ReadError>,
@@ -53,6 +53,21 @@ impl fmt::Display for NormaliseError {
 impl std::error::Error for NormaliseError {}
 
 impl Normalised {
+    /// The canonical text of what identifies the call.
+    pub fn identity(&self) -> &str {
+        self.identity.as_deref().unwrap_or(self.leaves.text())
+    }
+
+    /// The canonical text of what is executed: all arguments but nulls that the schema forbids.
+    pub fn executed(&self) -> &str {
+        self.executed.as_deref().unwrap_or(self.leaves.text())
+    }
+
+    /// The same for who needs nothing else.
+    pub(crate) fn into_executed(self) -> String {
+        self.executed.unwrap_or_else(|| self.leaves.into_text())
+    }
+
     /// As [`Arguments::unrounded`].
     ///
     /// # Errors
@@ -68,25 +83,24 @@ impl Shape {
     /// # Errors
     /// [`NormaliseError`] if the schema has `identity` hints and nothing but null is found there.
     pub fn normalise(&self, arguments: &Arguments<'_>) -> Result<Normalised, NormaliseError> {
-        let root = arguments.root();
         let mut hashed = Walk::new(self, View::Fingerprint);
         hashed.leaves = Some(Recorder::new());
-        let text = hashed.text(root);
+        // Mostly one text is all three: then it is written, hashed and kept once.
+        let text = hashed.text(arguments);
         let (identity, found) = if self.is_split {
             let mut walk = Walk::new(self, View::Identity);
-            (walk.text(root), walk.found)
+            (Some(walk.text(arguments)), walk.found)
         } else {
-            (text.clone(), hashed.found)
+            (None, hashed.found)
         };
         if !found && self.has_identity_hint() {
             return Err(NormaliseError { missing: self.identity_hints().to_vec() });
         }
-        let executed = if self.is_rewritten { Walk::new(self, View::Executed).text(root) } else { text.clone() };
+        let executed = self.is_rewritten.then(|| Walk::new(self, View::Executed).text(arguments));
         let fingerprint = Fingerprint::of(text.as_bytes());
-        // Mostly the same text: then it is hashed once.
-        let identity_digest = if self.is_split { Fingerprint::of(identity.as_bytes()) } else { fingerprint };
+        let identity_digest = identity.as_ref().map_or(fingerprint, |text| Fingerprint::of(text.as_bytes()));
         Ok(Normalised {
-            identity: identity.into_bytes(),
+            identity,
             identity_digest,
             fingerprint,
             leaves: hashed.leaves.unwrap_or_default().finish(text),
@@ -126,9 +140,9 @@ impl<'a> Walk<'a> {
         Self { shape, view, leaves: None, found: false }
     }
 
-    fn text(&mut self, root: &Node<'_>) -> String {
-        let mut out = String::with_capacity(512);
-        if !self.value(root, ROOT, &mut out) {
+    fn text(&mut self, arguments: &Arguments<'_>) -> String {
+        let mut out = String::with_capacity(arguments.size());
+        if !self.value(arguments.root(), ROOT, &mut out) {
             out.push_str("{}");
         }
         out

@@ -96,6 +96,7 @@ impl<'a> Reader<'a> {
             return Ok(Node::Object(Vec::new()));
         }
         let mut members: Vec<(Cow<'a, str>, Node<'a>)> = Vec::with_capacity(8);
+        let mut is_sorted = true;
         loop {
             if self.peek() != Some(b'"') {
                 return Err(self.unexpected("a key in double quotes"));
@@ -107,10 +108,14 @@ impl<'a> Reader<'a> {
             }
             self.space();
             let value = self.value(depth)?;
+            is_sorted = is_sorted && members.last().is_none_or(|(last, _)| utf16_order(last, &name).is_lt());
             members.push((name, value));
             if !self.goes_on(b'}', "a comma or a closing brace")? {
                 break;
             }
+        }
+        if is_sorted {
+            return Ok(Node::Object(members));
         }
         members.sort_unstable_by(|(a, _), (b, _)| utf16_order(a, b));
         match members.windows(2).find(|pair| pair[0].0 == pair[1].0) {

@@ -1,4 +1,4 @@
-//! Finding what matters in a string.
+//! Finding what matters in a string, eight bytes at a time.
 
 /// How many bytes come before the first quote, backslash or control character.
 ///
@@ -18,4 +18,20 @@ pub(super) fn plain_prefix(bytes: &[u8]) -> usize {
     }
     let plain = rest.iter().take_while(|byte| !matches!(byte, 0..0x20 | b'"' | b'\\'));
     words.len() * 8 + plain.count()
+}
+
+/// How many bytes two texts have in common at their beginning.
+#[inline]
+pub(super) fn equal_prefix(a: &[u8], b: &[u8]) -> usize {
+    let (a_words, _) = a.as_chunks::<8>();
+    let (b_words, _) = b.as_chunks::<8>();
+    let mut at = 0;
+    for (x, y) in a_words.iter().zip(b_words) {
+        let differs = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differs != 0 {
+            return at + differs.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
 }

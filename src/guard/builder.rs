@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::records::Records;
 use super::rows::Prefix;
 use super::secrets::{Secrets, Unwritten};
-use super::{Guard, Inner, Settings, StoreDown, beat, flight, here, lease, now, runs, sole, tasks, write_later};
+use super::{Guard, Inner, Settings, StoreDown, beat, flight, here, later, lease, now, runs, sole, tasks};
 use crate::canonical::Limits;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
@@ -241,7 +241,7 @@ impl GuardBuilder {
             settle_delays: Mutex::default(),
             retentions: Mutex::default(),
         });
-        inner.background.spawn(write_later(Arc::downgrade(&inner), later));
+        inner.background.spawn(later::write_later(Arc::downgrade(&inner), later));
         if !inner.lease.is_alone() {
             inner.background.spawn(beat(Arc::downgrade(&inner), inner.settings.heartbeat));
         }

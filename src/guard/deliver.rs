@@ -197,8 +197,9 @@ impl Inner {
         if history.epoch() != work.epoch {
             return; // What an older epoch was told is no part of the present history.
         }
-        self.records.note(work.run.prefix, work.key, history, note);
-        let _ = self.writer.send(super::Later::Notes(work.key));
+        if self.records.note(work.run.prefix, work.key, history, note) {
+            let _ = self.writer.send(super::Later::Notes(work.run.prefix, work.key));
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod answer;
 mod attempt;
+mod blank;
 mod builder;
 mod contract;
 mod deliver;
@@ -16,6 +17,7 @@ mod fork;
 mod gc;
 mod here;
 mod ladder;
+mod later;
 mod lease;
 pub(crate) mod long;
 mod look;
@@ -37,14 +39,13 @@ mod tasks;
 mod unrecorded;
 mod work;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
 
 pub(crate) use self::answer::{Answer, Turnstile};
 use self::answer::{ResultText, SharedSpot, Spot, Told};
@@ -55,6 +56,7 @@ pub use self::doubt::{InDoubtCall, Resolution};
 pub use self::down::StoreDown;
 pub(crate) use self::fork::Parent;
 pub use self::gc::{GcClock, GcOptions, GcReport};
+use self::later::Later;
 pub use self::look::{
     CallDetail, CallStatus, CallSummary, CallsFrom, CallsPage, Execution, NextCall, OpenAttempt, Question,
     RecordedOutcome,
@@ -70,7 +72,6 @@ pub(crate) use self::secrets::{Keying, Secrets};
 pub(crate) use self::work::{Guarded, Keyed, MOST_TIMES, Work};
 use crate::canonical::Limits;
 use crate::error::{Error, ErrorKind};
-use crate::key::BaseKey;
 use crate::protocol::apply::millis;
 use crate::protocol::decide::Act;
 use crate::protocol::notes::Note;
@@ -94,43 +95,6 @@ pub(crate) struct Settings {
 
 /// That something happened in a run is written no more often than this, or than a thousandth of how long it is kept.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
-
-/// Something to write when there is time: nothing waits for it.
-pub(crate) enum Later {
-    Notes(BaseKey),
-    Log(Arc<RunState>),
-    /// Tells when all that came before is written.
-    Flush(oneshot::Sender<()>),
-}
-
-/// Writes what is left for later, all of it that has gathered at once: the store makes one batch of it.
-async fn write_later(inner: std::sync::Weak<Inner>, mut later: mpsc::UnboundedReceiver<Later>) {
-    let mut gathered = Vec::new();
-    while later.recv_many(&mut gathered, 256).await > 0 {
-        let Some(inner) = inner.upgrade() else { return };
-        let mut writing = JoinSet::new();
-        let mut done = Vec::new();
-        let (mut keys, mut logs) = (HashSet::new(), HashSet::new());
-        for next in gathered.drain(..) {
-            match next {
-                Later::Notes(key) if keys.insert(key) => {
-                    let inner = Arc::clone(&inner);
-                    writing.spawn(async move { inner.records.flush(&key).await });
-                }
-                Later::Log(run) if logs.insert(run.log_key()) => {
-                    let inner = Arc::clone(&inner);
-                    writing.spawn(async move { inner.write_log(&run).await });
-                }
-                Later::Notes(_) | Later::Log(_) => {}
-                Later::Flush(flushed) => done.push(flushed),
-            }
-        }
-        while writing.join_next().await.is_some() {}
-        for flushed in done {
-            let _ = flushed.send(());
-        }
-    }
-}
 
 /// Proof of life, three times a lease.
 async fn beat(inner: std::sync::Weak<Inner>, every: Duration) {
@@ -394,33 +358,11 @@ impl Inner {
         }
     }
 
-    async fn write_log(&self, run: &RunState) {
-        if let Err(error) = self.runs.write_log(run, self.now.get()).await {
-            tracing::warn!(%error, run = %run.id, "the progress of a run could not be noted");
-        }
-    }
-
     /// Writes that something happened in a run, soon, unless that was written shortly before.
     pub(crate) fn sign_of_life(&self, run: &Arc<RunState>) {
         let often = (self.settings.retention / 1000).min(SIGN_OF_LIFE);
         if self.now.get().saturating_sub(run.active_at()) >= millis(often) {
             let _ = self.writer.send(Later::Log(Arc::clone(run)));
-        }
-    }
-
-    /// Waits until the store has what was noted before: what was delivered must not be durable later than the claim
-    /// that follows from it.
-    pub(crate) async fn noted(&self) {
-        if self.records.has_notes() {
-            self.written().await;
-        }
-    }
-
-    /// Waits until the store has everything that was left for later before.
-    pub(crate) async fn written(&self) {
-        let (done, flushed) = oneshot::channel();
-        if self.writer.send(Later::Flush(done)).is_ok() {
-            let _ = flushed.await;
         }
     }
 }

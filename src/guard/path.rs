@@ -9,19 +9,21 @@ use super::Inner;
 use super::answer::{Answer, SharedSpot, Spot, Told, Turnstile, unrecorded};
 use super::attempt::Claimed;
 use super::contract::{self, Contract};
+use super::down::StoreDown;
 use super::flight::{FlightEnd, Follower, Leader};
 use super::records::{Along, Known, downstream};
 use super::work::Work;
 use super::{look_alike, manifest};
 use crate::Millis;
 use crate::error::Error;
+use crate::key::BaseKey;
 use crate::policy::{Effect, LookAlike};
 use crate::protocol::apply::{End, Event};
 use crate::protocol::decide::{Act, Asked, Before, Decision, Facts, Mark, before as before_of, decide};
 use crate::protocol::fork::inherited;
 use crate::protocol::notes::Note;
 use crate::protocol::record::{Base, Failure, FailureClass, Fence, Given, Record, View, view};
-use crate::store::{Key, Version};
+use crate::store::{Key, StoreError, Version};
 use crate::tell::{self, ReplyKind};
 
 /// The task of one call.
@@ -49,6 +51,10 @@ pub(crate) struct Drive {
     pub(super) settled_before: Option<(Key, Option<Version>)>,
     /// Whether the run goes by no key rules of the tool yet, so that the claim has to bind it.
     pub(super) binds: bool,
+    /// The key whose record this call has looked for and not found.
+    found_none: Option<BaseKey>,
+    /// Whether a commit of this call was refused: what was taken for absent may be there.
+    refused: bool,
 }
 
 /// What one round of the path came to.
@@ -75,6 +81,8 @@ impl Drive {
             fresh: false,
             settled_before: None,
             binds: false,
+            found_none: None,
+            refused: false,
         }
     }
 
@@ -142,13 +150,37 @@ impl Drive {
         let prefix = self.work.run.prefix;
         let known = match std::mem::take(&mut self.fresh) {
             true => self.inner.records.load_fresh(prefix, &self.work.key).await?,
-            false => self.inner.records.load(prefix, &self.work.key).await?,
+            false => self.load().await?,
         };
         let reopened = self.inner.reopened(&self.work, &known.base).await?;
         let beside = self.beside(reopened, None);
         let decision = self.inner.decide(&self.work, &known.base, beside)?;
         self.see(&known.base, &decision);
         self.act(&known, decision).await
+    }
+
+    /// The record, without asking the store where it is known that there is none: what follows checks that.
+    async fn load(&mut self) -> Result<Known, StoreError> {
+        let (prefix, key) = (self.work.run.prefix, self.work.key);
+        if let Some(known) = self.inner.records.at_hand(&key) {
+            return Ok(known);
+        }
+        let is_absent = self.found_none.take() == Some(key) || self.is_absent(&prefix.base(&key));
+        if is_absent && !self.inner.records.has_notes_of(&key) {
+            return Ok(Known::default());
+        }
+        let known = self.inner.records.load_fresh(prefix, &key).await?;
+        // Where every commit goes through this process, the tier has what is committed from here on.
+        self.found_none = (known.version.is_none() && self.inner.lease.is_alone() && !self.refused).then_some(key);
+        Ok(known)
+    }
+
+    /// Whether the row is known not to be there. Not after a claim was refused: then it is looked.
+    fn is_absent(&self, key: &Key) -> bool {
+        // A read claims nothing: where none may run without the store, looking is what shows that it works.
+        let must_look =
+            !self.work.tool.policy.effect().is_write() && self.inner.settings.store_down == StoreDown::RefuseAll;
+        !self.refused && !must_look && self.work.alias.is_some() && self.work.run.blank.is_absent(key)
     }
 
     /// What must hold before a call that asks for the same again by an argument of its own is judged: the call before it
@@ -411,7 +443,7 @@ impl Drive {
             return Ok(Step::Again);
         }
         let mut along = Along::default();
-        if !manifest::admits(&**self.inner.records.store(), &self.work, &mut along).await? {
+        if !self.admits(&mut along).await? {
             return Ok(Step::Done(Told::Diverged));
         }
         let decision = self.bind(known, decision, &mut along).await?;
@@ -422,6 +454,7 @@ impl Drive {
             Claimed::Yes(claim) => claim,
             Claimed::Moved => {
                 self.fresh = true;
+                self.refused = true;
                 self.binds = false;
                 return Ok(Step::Again);
             }
@@ -454,6 +487,16 @@ impl Drive {
 }
 
 impl Drive {
+    /// Whether a write that was made alone belongs to its turn, as far as that was recorded. Its claim then depends on it.
+    async fn admits(&self, along: &mut Along) -> Result<bool, Error> {
+        let Some(key) = manifest::of_lone_write(&self.work) else { return Ok(true) };
+        if self.is_absent(&key) {
+            along.checks.push((key, None));
+            return Ok(true);
+        }
+        manifest::admits(&**self.inner.records.store(), &self.work, key, along).await
+    }
+
     /// What a claim depends on beside its record: the call before it, the tool's key rules, calls that look alike. Where
     /// one of those changes what is to be done, it is decided again.
     async fn bind(&self, known: &Known, decision: Decision, along: &mut Along) -> Result<Decision, Error> {
@@ -461,7 +504,8 @@ impl Drive {
         if self.binds {
             contract::bind(&self.work, along);
         }
-        let Some(looked) = self.inner.look_alikes(&self.work).await? else { return Ok(decision) };
+        let is_absent = |key: &Key| self.is_absent(key);
+        let Some(looked) = self.inner.look_alikes(&self.work, is_absent).await? else { return Ok(decision) };
         let decision = match (&looked.of, self.work.tool.look_alike) {
             (Some(of), LookAlike::Ask) => {
                 let reopened = self.inner.reopened(&self.work, &known.base).await?;

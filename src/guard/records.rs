@@ -13,7 +13,7 @@ use crate::key::{BaseKey, Digest, DownstreamKey, digest};
 use crate::protocol::bytes;
 use crate::protocol::growth::{self, Dropped, KEPT_OUTCOMES, KEPT_SLOTS};
 use crate::protocol::history::History;
-use crate::protocol::notes::{Note, note};
+use crate::protocol::notes::{Note, is_noted, note};
 use crate::protocol::record::{Approval, ApprovalState, Base, Body, Fence};
 use crate::store::{Batch, Committed, Durability, Key, MAX_VALUE, Purpose, Store, StoreError, Version};
 
@@ -53,6 +53,13 @@ pub(crate) enum Put {
     Moved(Vec<Option<crate::store::Versioned>>),
 }
 
+/// A record with all notes up to one, on its way into the store.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    base: Arc<Base>,
+    up_to: u64,
+}
+
 /// A note that isn't in the store yet.
 #[derive(Debug, Clone)]
 struct Pending {
@@ -62,41 +69,63 @@ struct Pending {
     prefix: Prefix,
 }
 
+/// The notes of one record that aren't in the store yet, oldest first; never none.
+#[derive(Debug, Default)]
+struct Unwritten {
+    notes: Vec<Pending>,
+    /// The record of this version with all of them, so that they aren't added anew for everybody who asks.
+    with_all: Option<(Version, Arc<Base>)>,
+}
+
 #[derive(Debug, Default)]
 struct Notes {
     seq: u64,
-    pending: HashMap<BaseKey, Vec<Pending>>,
+    pending: HashMap<BaseKey, Unwritten>,
 }
 
 impl Notes {
     /// The oldest note of `key` that isn't in the store yet.
     fn oldest(&self, key: &BaseKey) -> Option<u64> {
-        self.pending.get(key)?.first().map(|p| p.seq)
+        self.pending.get(key)?.notes.first().map(|p| p.seq)
     }
 
     /// That of every record which has one.
     fn all_oldest(&self) -> HashMap<BaseKey, u64> {
-        self.pending.iter().filter_map(|(key, pending)| Some((*key, pending.first()?.seq))).collect()
+        self.pending.iter().filter_map(|(key, pending)| Some((*key, pending.notes.first()?.seq))).collect()
     }
 
     /// Forgets the notes of `key` that the store has, or never will.
     fn forget(&mut self, key: &BaseKey, up_to: u64) {
         if let Some(pending) = self.pending.get_mut(key) {
-            pending.retain(|p| p.seq > up_to);
-            if pending.is_empty() {
+            pending.notes.retain(|p| p.seq > up_to);
+            pending.with_all = None;
+            if pending.notes.is_empty() {
                 self.pending.remove(key);
             }
         }
     }
 
     /// `known` with the notes that it lacks.
-    fn on(&self, key: &BaseKey, mut known: Known) -> Known {
-        if let Some(pending) = self.pending.get(key) {
-            let base = Arc::make_mut(&mut known.base);
-            pending.iter().for_each(|p| note(base, &p.history, &p.note));
-            known.noted = pending.last().map_or(0, |p| p.seq);
+    fn on(&mut self, key: &BaseKey, mut known: Known) -> Known {
+        let Some(pending) = self.pending.get_mut(key) else { return known };
+        known.noted = pending.notes.last().map_or(0, |p| p.seq);
+        match &pending.with_all {
+            Some((version, base)) if Some(*version) == known.version => known.base = Arc::clone(base),
+            _ => {
+                let base = Arc::make_mut(&mut known.base);
+                pending.notes.iter().for_each(|p| note(base, &p.history, &p.note));
+                pending.with_all = known.version.map(|version| (version, Arc::clone(&known.base)));
+            }
         }
         known
+    }
+
+    fn add(&mut self, key: BaseKey, added: Pending) {
+        let pending = self.pending.entry(key).or_default();
+        if let Some((_, base)) = &mut pending.with_all {
+            note(Arc::make_mut(base), &added.history, &added.note);
+        }
+        pending.notes.push(added);
     }
 }
 
@@ -122,7 +151,7 @@ impl Records {
     /// The record as the memory tier has it.
     pub(crate) fn at_hand(&self, key: &BaseKey) -> Option<Known> {
         // Looked up under the lock: a note that is written leaves in the step in which the record that has it comes.
-        let notes = self.notes();
+        let mut notes = self.notes();
         let known = self.tier.as_ref()?.get(key)?;
         Some(notes.on(key, known))
     }
@@ -151,7 +180,7 @@ impl Records {
     /// A record that was read when `oldest` was its oldest note, with what it lacks. `None` if a note was written
     /// meanwhile: that one has left, and the record may have been read before it came.
     fn with_notes(&self, key: &BaseKey, known: Known, oldest: Option<u64>) -> Option<Known> {
-        let notes = self.notes();
+        let mut notes = self.notes();
         (oldest.is_none() || notes.oldest(key) == oldest).then(|| notes.on(key, known))
     }
 
@@ -211,12 +240,18 @@ impl Records {
         }
     }
 
-    /// Adds a note to what this process knows, visible at once. [`flush`](Self::flush) writes it.
-    pub(crate) fn note(&self, prefix: Prefix, key: BaseKey, history: Arc<History>, note: Note) {
+    /// Adds a note to what this process knows, visible at once, and says whether there is something to
+    /// [write](Self::flush): not what the record at hand says already.
+    pub(crate) fn note(&self, prefix: Prefix, key: BaseKey, history: Arc<History>, note: Note) -> bool {
         let mut notes = self.notes();
+        let at_hand = self.tier.as_ref().and_then(|tier| tier.get(&key)).map(|known| notes.on(&key, known));
+        if at_hand.is_some_and(|known| is_noted(&known.base, &history, &note)) {
+            return false;
+        }
         notes.seq += 1;
         let seq = notes.seq;
-        notes.pending.entry(key).or_default().push(Pending { seq, note, history, prefix });
+        notes.add(key, Pending { seq, note, history, prefix });
+        true
     }
 
     /// Whether any note waits to be written.
@@ -224,17 +259,22 @@ impl Records {
         !self.notes().pending.is_empty()
     }
 
+    /// Whether any note of this record does.
+    pub(crate) fn has_notes_of(&self, key: &BaseKey) -> bool {
+        self.notes().pending.contains_key(key)
+    }
+
     /// Drops all notes of `key`: there is nothing to write them into.
     fn drop_notes(&self, key: &BaseKey) {
         self.notes().forget(key, u64::MAX);
     }
 
-    /// Keeps a record that was committed and forgets the notes that it has by now, up to `noted`: in one step, or who
+    /// Keeps a record that was committed as this version and forgets the notes that it has by now: in one step, or who
     /// finds the record in between would add them once more.
-    fn keep_noted(&self, key: &BaseKey, committed: &Known, noted: u64) {
+    pub(crate) fn noted(&self, key: &BaseKey, Noted { base, up_to }: Noted, version: Version) {
         let mut notes = self.notes();
-        self.keep(key, committed);
-        notes.forget(key, noted);
+        self.keep(key, &Known { base, version: Some(version), noted: 0 });
+        notes.forget(key, up_to);
     }
 
     /// Writes the pending notes of `key`, in order and not synced. A note that can't be written is dropped: what was
@@ -243,7 +283,7 @@ impl Records {
         loop {
             let prefix = {
                 let notes = self.notes();
-                match notes.pending.get(key).and_then(|pending| pending.last()) {
+                match notes.pending.get(key).and_then(|pending| pending.notes.last()) {
                     Some(pending) => pending.prefix,
                     None => return,
                 }
@@ -277,17 +317,10 @@ impl Records {
         purpose: Purpose,
     ) -> Result<Put, StoreError> {
         let mut batch = Batch { purpose, ..Batch::default() };
-        let value = self.encode(prefix, key, &mut next, &mut batch);
-        batch.checks.push((prefix.base(key), known.version));
+        self.add(prefix, key, known, &mut next, &mut batch);
         batch.checks.extend(along.checks);
         batch.puts.extend(along.puts);
         batch.deletes.extend(along.deletes);
-        batch.puts.push((prefix.base(key), value));
-        match (is_open(&known.base), is_open(&next)) {
-            (false, true) => batch.puts.push((prefix.open(key), Vec::new())),
-            (true, false) => batch.deletes.push(prefix.open(key)),
-            _ => {}
-        }
         // A result that comes so late that it is dropped at once: its pieces are neither written nor deleted twice.
         if !batch.deletes.is_empty() {
             let dropped: HashSet<&Key> = batch.deletes.iter().collect();
@@ -295,8 +328,7 @@ impl Records {
         }
         match self.store.commit(batch, durability).await? {
             Committed::Applied(version) => {
-                let committed = Known { base: Arc::new(next), version: Some(version), noted: 0 };
-                self.keep_noted(key, &committed, known.noted);
+                self.noted(key, Noted { base: Arc::new(next), up_to: known.noted }, version);
                 Ok(Put::Done { version })
             }
             Committed::Conflict(mut existing) => {
@@ -307,6 +339,36 @@ impl Records {
                 Ok(Put::Moved(existing))
             }
         }
+    }
+
+    /// Adds `next` to a batch that is applied if the store still has `known`.
+    fn add(&self, prefix: Prefix, key: &BaseKey, known: &Known, next: &mut Base, batch: &mut Batch) {
+        let value = self.encode(prefix, key, next, batch);
+        batch.checks.push((prefix.base(key), known.version));
+        batch.puts.push((prefix.base(key), value));
+        match (is_open(&known.base), is_open(next)) {
+            (false, true) => batch.puts.push((prefix.open(key), Vec::new())),
+            (true, false) => batch.deletes.push(prefix.open(key)),
+            _ => {}
+        }
+    }
+
+    /// Adds a record with its pending notes to a batch of several. `None` if there is nothing to write, or it can't be
+    /// read: then [`flush`](Self::flush) says what is to be done.
+    pub(crate) async fn add_notes(&self, prefix: Prefix, key: &BaseKey, batch: &mut Batch) -> Option<Noted> {
+        if !self.has_notes_of(key) {
+            return None;
+        }
+        let known = match self.load(prefix, key).await {
+            Ok(known) if known.version.is_some() && known.noted > 0 => known,
+            _ => {
+                self.flush(key).await;
+                return None;
+            }
+        };
+        let mut next = Base::clone(&known.base);
+        self.add(prefix, key, &known, &mut next, batch);
+        Some(Noted { base: Arc::new(next), up_to: known.noted })
     }
 
     /// The bytes of `base`, which forgets as much of its past as it must to fit into one value.

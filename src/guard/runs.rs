@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::blank::Blank;
 use super::reads::Reads;
 use super::rows::{self, Life, Prefix, Row, RunLog, RunRow};
 use super::secrets::Secrets;
@@ -28,6 +29,8 @@ pub(crate) struct RunState {
     contracts: Mutex<HashMap<String, Digest>>,
     /// The newest writes that were done in this process, oldest first.
     done: Mutex<VecDeque<Done>>,
+    /// Which of its rows needn't be looked for.
+    pub(crate) blank: Blank,
 }
 
 /// A write of a run that was done in this process.
@@ -284,7 +287,10 @@ impl Runs {
             ..Batch::default()
         };
         match self.store.commit(batch, Durability::Synced).await? {
-            Committed::Applied(version) => Ok(self.share(namespace, row, version)),
+            Committed::Applied(version) => {
+                let blank = if self.store.is_exclusive() { Blank::all() } else { Blank::unknown() };
+                Ok(self.share_as(namespace, row, version, blank))
+            }
             Committed::Conflict(existing) => Err(exists(id, existing.into_iter().next().flatten())?),
         }
     }
@@ -380,6 +386,10 @@ impl Runs {
     }
 
     pub(super) fn share(&self, namespace: &Arc<str>, row: RunRow, version: Version) -> Arc<RunState> {
+        self.share_as(namespace, row, version, Blank::unknown())
+    }
+
+    fn share_as(&self, namespace: &Arc<str>, row: RunRow, version: Version, blank: Blank) -> Arc<RunState> {
         let id: Arc<str> = row.run.as_str().into();
         let line = row.line.as_slice().into();
         let now = RunNow::new(row, version);
@@ -397,6 +407,7 @@ impl Runs {
                 now: Mutex::new(now),
                 contracts: Mutex::default(),
                 done: Mutex::default(),
+                blank,
             })
         });
         Arc::clone(state)
@@ -413,19 +424,11 @@ impl Runs {
     pub(crate) async fn write_log(&self, state: &RunState, at: Millis) -> Result<(), Error> {
         let epoch = state.now().history.epoch();
         loop {
-            let mut now = state.now();
-            if now.history.epoch() != epoch || !now.is_there() {
-                return Ok(()); // resumed by somebody, which was a sign of life as well, or removed
-            }
-            now.log.active_at = now.log.active_at.max(at);
-            let batch = Batch {
-                checks: vec![(state.log_key(), now.log_version), (state.row_key(), Some(now.row))],
-                puts: vec![(state.log_key(), now.log.to_bytes())],
-                ..Batch::default()
-            };
+            let mut batch = Batch::default();
+            let Some(log) = state.add_log(at, &mut batch).filter(|log| log.epoch == epoch) else { return Ok(()) };
             match self.store.commit(batch, Durability::Ordered).await? {
                 Committed::Applied(version) => {
-                    state.wrote_log(now.log, version);
+                    log.written(state, version);
                     return Ok(());
                 }
                 Committed::Conflict(mut existing) => {
@@ -434,6 +437,36 @@ impl Runs {
                 }
             }
         }
+    }
+}
+
+/// A log on its way into the store.
+#[derive(Debug)]
+pub(crate) struct WrittenLog {
+    log: RunLog,
+    /// Of the history that it is about: a resume is a sign of life as well.
+    epoch: u32,
+}
+
+impl WrittenLog {
+    /// It is in the store.
+    pub(crate) fn written(self, run: &RunState, version: Version) {
+        run.wrote_log(self.log, version);
+    }
+}
+
+impl RunState {
+    /// Adds to a batch which turn was answered last and that something happened; `None` if the run was removed.
+    pub(crate) fn add_log(&self, at: Millis, batch: &mut Batch) -> Option<WrittenLog> {
+        let mut now = self.now();
+        if !now.is_there() {
+            return None;
+        }
+        now.log.active_at = now.log.active_at.max(at);
+        batch.checks.push((self.log_key(), now.log_version));
+        batch.checks.push((self.row_key(), Some(now.row)));
+        batch.puts.push((self.log_key(), now.log.to_bytes()));
+        Some(WrittenLog { log: now.log, epoch: now.history.epoch() })
     }
 }
 

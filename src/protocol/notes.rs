@@ -50,11 +50,28 @@ pub fn note(base: &mut Base, history: &History, note: &Note) {
     }
 }
 
+/// Whether the record says already all that the note would: then it needn't be noted.
+pub fn is_noted(base: &Base, history: &History, note: &Note) -> bool {
+    let Some(record) = base.occurrences.get(note.occurrence) else { return true };
+    let Some(place) = &note.place else { return !note.replay };
+    if note.replay {
+        return false;
+    }
+    let Some(slot) = place_of(record, place).map(|at| &record.slots[at]) else { return false };
+    let is_same = slot.epoch == history.epoch() && slot.id == place.id && slot.fingerprint == place.fingerprint;
+    let is_given = note.given.is_none() || slot.given == note.given;
+    is_same && is_given && note.delivered.is_none_or(|delivered| delivered == slot.delivered)
+}
+
+/// Where the newest slot of this place is.
+fn place_of(record: &Record, place: &NotedPlace) -> Option<usize> {
+    let is_it = |slot: &Slot| slot.run == place.run && slot.turn == place.turn && slot.nth == place.nth;
+    let newest = record.slots.iter().filter(|slot| is_it(slot)).map(|slot| slot.epoch).max()?;
+    record.slots.iter().position(|slot| is_it(slot) && slot.epoch == newest)
+}
+
 fn slot_of<'a>(record: &'a mut Record, history: &History, place: &NotedPlace) -> &'a mut Slot {
-    let is_it = |slot: &&Slot| slot.run == place.run && slot.turn == place.turn && slot.nth == place.nth;
-    let newest = record.slots.iter().filter(is_it).map(|slot| slot.epoch).max();
-    let at = record.slots.iter().position(|slot| is_it(&slot) && Some(slot.epoch) == newest);
-    let at = at.unwrap_or_else(|| {
+    let at = place_of(record, place).unwrap_or_else(|| {
         record.slots.push(Slot {
             run: place.run.clone(),
             turn: place.turn,

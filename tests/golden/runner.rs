@@ -43,8 +43,8 @@ fn key(vector: &Value) -> Result<(), Failure> {
     let normalised = shape.normalise(&Arguments::read(string(vector, "text")?, &Limits::default())?)?;
     let context = context(vector)?;
     let key = base_key(&parts(vector, &context, &normalised)?);
-    same("identity", vector, std::str::from_utf8(&normalised.identity)?)?;
-    same("executed", vector, &normalised.executed)?;
+    same("identity", vector, normalised.identity())?;
+    same("executed", vector, normalised.executed())?;
     same("fingerprint", vector, &hex(normalised.fingerprint.as_bytes()))?;
     same("key", vector, &hex(key.as_bytes()))?;
     leaves(vector, &normalised, |leaf| key.leaf(leaf.pointer, leaf.value))?;
@@ -64,7 +64,7 @@ fn keyed(vector: &Value) -> Result<(), Failure> {
     let key = secret.base_key(&parts(vector, &context, &normalised)?);
     same("key", vector, &hex(key.as_bytes()))?;
     same("fingerprint", vector, &hex(secret.fingerprint(normalised.fingerprint).as_bytes()))?;
-    let executed = secret.digest("toolonce executed", normalised.executed.as_bytes());
+    let executed = secret.digest("toolonce executed", normalised.executed().as_bytes());
     same("executed_digest", vector, &hex(&executed.0))?;
     leaves(vector, &normalised, |leaf| secret.leaf(&key, leaf.pointer, leaf.value))
 }
