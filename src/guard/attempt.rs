@@ -223,7 +223,7 @@ impl Inner {
         let shared = along.checks.len();
         along.checks.extend(self.secrets.claim_checks(work));
         let prefix = work.run.prefix;
-        work.run.blank.put(along.puts.iter().map(|(key, _)| key).chain([&prefix.base(&work.key)]));
+        work.run.blank.put(along.puts.iter().map(|(key, _)| key));
         match self.records.put(prefix, &work.key, known, next, along, durability, purpose).await? {
             Put::Done { .. } => {
                 if let Some(plan) = &work.plan {

@@ -1,11 +1,10 @@
-//! Rows that needn't be looked for: of a run that was begun in this process, on a store to which nobody else writes, what
-//! was never put isn't there.
+//! Rows beside a record that a claim needn't look for: of a run that was begun in this process, on a store to which nobody
+//! else writes, what no claim has put isn't there.
 //!
 //! It is a hint. Whatever is done because of it is a commit that checks that the row is absent, so that a wrong one costs a
-//! round and nothing else.
+//! round and nothing else. The record itself is always looked for: nothing begins while the store can't be read.
 
 use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,33 +16,33 @@ const MOST: usize = 65_536;
 /// What is known of the rows of a run that was begun here.
 #[derive(Debug)]
 pub(crate) struct Blank {
-    hasher: RandomState,
-    /// Hashes of the keys of all rows that may be there; `None` once there were too many.
+    /// Hashes of the keys of all such rows that may be there; `None` once there were too many.
     put: Mutex<Option<HashSet<u64>>>,
 }
 
 impl Blank {
     /// Nothing is known.
     pub(crate) fn unknown() -> Self {
-        Self { hasher: RandomState::new(), put: Mutex::new(None) }
+        Self { put: Mutex::new(None) }
     }
 
-    /// There is no row of the run yet.
+    /// There is no such row of the run yet.
     pub(crate) fn all() -> Self {
-        Self { hasher: RandomState::new(), put: Mutex::new(Some(HashSet::new())) }
+        Self { put: Mutex::new(Some(HashSet::new())) }
     }
 
     /// Whether the row is known not to be there.
     pub(crate) fn is_absent(&self, key: &Key) -> bool {
         let put = self.put.lock().unwrap_or_else(PoisonError::into_inner);
-        put.as_ref().is_some_and(|put| !put.contains(&self.hasher.hash_one(key)))
+        put.as_ref().is_some_and(|put| !put.contains(&put.hasher().hash_one(key)))
     }
 
     /// These rows are about to be put.
     pub(crate) fn put<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
         let mut put = self.put.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(known) = put.as_mut() else { return };
-        known.extend(keys.map(|key| self.hasher.hash_one(key)));
+        let hasher = known.hasher().clone();
+        known.extend(keys.map(|key| hasher.hash_one(key)));
         if known.len() > MOST {
             *put = None;
         }

@@ -75,17 +75,13 @@ impl Inner {
     ) {
         let mut open: HashMap<Prefix, Together> = HashMap::new();
         let mut writing = JoinSet::new();
-        let full = |open: &mut HashMap<Prefix, Together>, prefix: Prefix| {
-            let is_full = open.get(&prefix).is_some_and(Together::is_full);
-            if is_full { open.remove(&prefix) } else { None }
-        };
         for (prefix, key) in keys {
             let together = open.entry(prefix).or_default();
             if let Some(noted) = self.records.add_notes(prefix, &key, &mut together.batch).await {
                 together.notes.push((key, noted));
             }
-            if let Some(together) = full(&mut open, prefix) {
-                writing.spawn(Arc::clone(self).write(together));
+            if together.is_full() {
+                writing.spawn(Arc::clone(self).write(std::mem::take(together)));
             }
         }
         for run in logs {
@@ -93,11 +89,11 @@ impl Inner {
             if let Some(log) = run.add_log(self.now.get(), &mut together.batch) {
                 together.logs.push((Arc::clone(&run), log));
             }
-            if let Some(together) = full(&mut open, run.prefix) {
-                writing.spawn(Arc::clone(self).write(together));
+            if together.is_full() {
+                writing.spawn(Arc::clone(self).write(std::mem::take(together)));
             }
         }
-        for (_, together) in open {
+        for together in open.into_values() {
             writing.spawn(Arc::clone(self).write(together));
         }
         while writing.join_next().await.is_some() {}

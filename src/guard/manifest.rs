@@ -109,21 +109,21 @@ impl Plan {
     }
 }
 
-/// Where the manifest of a write's turn is, if the write was made alone.
-pub(crate) fn of_lone_write(work: &Work) -> Option<Key> {
-    let alone = work.plan.is_none() && work.tool.policy.effect().is_write();
-    let turn = work.asked.turn.filter(|_| alone)?;
-    Some(work.run.prefix.manifest(&work.run.id, turn))
-}
-
-/// Whether a write that was made alone is in the manifest of its turn at `key`, if there is one. Its claim then depends
-/// on that row.
+/// Whether a write that was made alone belongs to its turn, as far as that was recorded. Its claim then depends on it.
+/// What is known to be absent isn't read.
 ///
 /// # Errors
-/// If the row can't be read.
-pub(crate) async fn admits(store: &dyn Store, work: &Work, key: Key, along: &mut Along) -> Result<bool, Error> {
-    let Some(turn) = work.asked.turn else { return Ok(true) };
-    let found = long::get(store, &key).await?;
+/// If the record can't be read.
+pub(crate) async fn admits(
+    store: &dyn Store,
+    work: &Work,
+    is_absent: impl Fn(&Key) -> bool,
+    along: &mut Along,
+) -> Result<bool, Error> {
+    let alone = work.plan.is_none() && work.tool.policy.effect().is_write();
+    let Some(turn) = work.asked.turn.filter(|_| alone) else { return Ok(true) };
+    let key = work.run.prefix.manifest(&work.run.id, turn);
+    let found = if is_absent(&key) { None } else { long::get(store, &key).await? };
     along.checks.push((key, found.as_ref().map(|(version, _)| *version)));
     let Some((_, row)) = found else { return Ok(true) };
     let recorded = Manifest::read(&row)?;

@@ -9,7 +9,6 @@ use super::Inner;
 use super::answer::{Answer, SharedSpot, Spot, Told, Turnstile, unrecorded};
 use super::attempt::Claimed;
 use super::contract::{self, Contract};
-use super::down::StoreDown;
 use super::flight::{FlightEnd, Follower, Leader};
 use super::records::{Along, Known, downstream};
 use super::work::Work;
@@ -159,14 +158,14 @@ impl Drive {
         self.act(&known, decision).await
     }
 
-    /// The record, without asking the store where it is known that there is none: what follows checks that.
+    /// The record, without asking the store again where this call has found none a moment ago: what follows checks that. It
+    /// asks once in any case: nothing begins while the store can't be read.
     async fn load(&mut self) -> Result<Known, StoreError> {
         let (prefix, key) = (self.work.run.prefix, self.work.key);
         if let Some(known) = self.inner.records.at_hand(&key) {
             return Ok(known);
         }
-        let is_absent = self.found_none.take() == Some(key) || self.is_absent(&prefix.base(&key));
-        if is_absent && !self.inner.records.has_notes_of(&key) {
+        if self.found_none.take() == Some(key) && !self.inner.records.has_notes_of(&key) {
             return Ok(Known::default());
         }
         let known = self.inner.records.load_fresh(prefix, &key).await?;
@@ -175,12 +174,9 @@ impl Drive {
         Ok(known)
     }
 
-    /// Whether the row is known not to be there. Not after a claim was refused: then it is looked.
+    /// Whether a row beside the record is known not to be there. Not after a claim was refused: then it is looked.
     fn is_absent(&self, key: &Key) -> bool {
-        // A read claims nothing: where none may run without the store, looking is what shows that it works.
-        let must_look =
-            !self.work.tool.policy.effect().is_write() && self.inner.settings.store_down == StoreDown::RefuseAll;
-        !self.refused && !must_look && self.work.alias.is_some() && self.work.run.blank.is_absent(key)
+        !self.refused && self.work.alias.is_some() && self.work.run.blank.is_absent(key)
     }
 
     /// What must hold before a call that asks for the same again by an argument of its own is judged: the call before it
@@ -443,7 +439,8 @@ impl Drive {
             return Ok(Step::Again);
         }
         let mut along = Along::default();
-        if !self.admits(&mut along).await? {
+        let (store, is_absent) = (&**self.inner.records.store(), |key: &Key| self.is_absent(key));
+        if !manifest::admits(store, &self.work, is_absent, &mut along).await? {
             return Ok(Step::Done(Told::Diverged));
         }
         let decision = self.bind(known, decision, &mut along).await?;
@@ -487,16 +484,6 @@ impl Drive {
 }
 
 impl Drive {
-    /// Whether a write that was made alone belongs to its turn, as far as that was recorded. Its claim then depends on it.
-    async fn admits(&self, along: &mut Along) -> Result<bool, Error> {
-        let Some(key) = manifest::of_lone_write(&self.work) else { return Ok(true) };
-        if self.is_absent(&key) {
-            along.checks.push((key, None));
-            return Ok(true);
-        }
-        manifest::admits(&**self.inner.records.store(), &self.work, key, along).await
-    }
-
     /// What a claim depends on beside its record: the call before it, the tool's key rules, calls that look alike. Where
     /// one of those changes what is to be done, it is decided again.
     async fn bind(&self, known: &Known, decision: Decision, along: &mut Along) -> Result<Decision, Error> {

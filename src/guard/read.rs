@@ -181,7 +181,6 @@ impl Inner {
             };
             work.name_record(&mut next);
             note_place(&mut next, work, occurrence, Some(place));
-            work.run.blank.put([prefix.base(&work.key)].iter());
             let put = self.records.put(prefix, &work.key, &known, next, along, Durability::Ordered, Purpose::Complete);
             match put.await? {
                 Put::Done { .. } => return Ok(Some(Recorded { unit: (occurrence, fence), first: None })),

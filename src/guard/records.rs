@@ -151,7 +151,10 @@ impl Records {
     /// The record as the memory tier has it.
     pub(crate) fn at_hand(&self, key: &BaseKey) -> Option<Known> {
         // Looked up under the lock: a note that is written leaves in the step in which the record that has it comes.
-        let mut notes = self.notes();
+        self.at_hand_with(&mut self.notes(), key)
+    }
+
+    fn at_hand_with(&self, notes: &mut Notes, key: &BaseKey) -> Option<Known> {
         let known = self.tier.as_ref()?.get(key)?;
         Some(notes.on(key, known))
     }
@@ -244,8 +247,7 @@ impl Records {
     /// [write](Self::flush): not what the record at hand says already.
     pub(crate) fn note(&self, prefix: Prefix, key: BaseKey, history: Arc<History>, note: Note) -> bool {
         let mut notes = self.notes();
-        let at_hand = self.tier.as_ref().and_then(|tier| tier.get(&key)).map(|known| notes.on(&key, known));
-        if at_hand.is_some_and(|known| is_noted(&known.base, &history, &note)) {
+        if self.at_hand_with(&mut notes, &key).is_some_and(|known| is_noted(&known.base, &history, &note)) {
             return false;
         }
         notes.seq += 1;

@@ -94,3 +94,59 @@ fn slot_of<'a>(record: &'a mut Record, history: &History, place: &NotedPlace) ->
     slot.fingerprint = place.fingerprint;
     slot
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::Seen;
+    use super::*;
+
+    fn places() -> impl Iterator<Item = Option<NotedPlace>> {
+        let place = |(nth, id, print): (u32, &str, u8)| NotedPlace {
+            run: "r".to_owned(),
+            turn: 0,
+            nth,
+            id: id.to_owned(),
+            fingerprint: Fingerprint::from_bytes([print; 32]),
+        };
+        let some = [(0, "a", 1), (1, "a", 1), (0, "b", 1), (0, "a", 2)].into_iter().map(place).map(Some);
+        some.chain([None])
+    }
+
+    /// Notes of all kinds, also about an occurrence that isn't there.
+    fn all_notes() -> Vec<Note> {
+        let answer = |mark: Option<&str>| Given::Outcome { mark: mark.map(str::to_owned), stop: false };
+        let mut notes = Vec::new();
+        for (occurrence, replay) in [(0, false), (0, true), (1, false)] {
+            for place in places() {
+                for given in [None, Some(answer(None)), Some(answer(Some("again")))] {
+                    for delivered in [None, Some(false), Some(true)] {
+                        let (place, given) = (place.clone(), given.clone());
+                        notes.push(Note { occurrence, place, given, delivered, replay });
+                    }
+                }
+            }
+        }
+        notes
+    }
+
+    /// What `is_noted` passes over is lost: it must be exactly what would change nothing.
+    #[test]
+    fn a_note_is_noted_already_if_and_only_if_it_would_change_nothing() {
+        let notes = all_notes();
+        let histories = [History::default(), History { cuts: vec![Seen::Nothing] }];
+        let (mut noted, mut news) = (0, 0);
+        for (before, history) in [(0, 0), (0, 1), (1, 1)] {
+            for first in &notes {
+                let mut base = Base { occurrences: vec![Record::default()], ..Base::default() };
+                note(&mut base, &histories[before], first);
+                for second in &notes {
+                    let mut after = base.clone();
+                    note(&mut after, &histories[history], second);
+                    assert_eq!(is_noted(&base, &histories[history], second), after == base, "{first:?}, {second:?}");
+                    if after == base { noted += 1 } else { news += 1 }
+                }
+            }
+        }
+        assert!(noted > 0 && news > 0);
+    }
+}
