@@ -359,6 +359,10 @@ impl Drive {
         if let Some(follower) = self.inner.flights.follow(unit) {
             return self.follow(follower, decision).await;
         }
+        // As in `lead`: the end of a flight that is over is in the tier by now, and nothing would tell of it any more.
+        if self.inner.records.at_hand(&self.work.key).is_some_and(|now| now.version != known.version) {
+            return Ok(Step::Again);
+        }
         let record = &known.base.occurrences[decision.occurrence];
         let mine = record.claim.as_ref().is_some_and(|claim| claim.owner == self.inner.lease.me);
         if mine && self.inner.unstarted.has(&self.work.key, (decision.occurrence, fence)) {

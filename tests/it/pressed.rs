@@ -6,11 +6,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use toolonce::store::{
     Batch, BoxFuture, Committed, Durability, Identity, Key, MemoryStore, Page, Purpose, Store, StoreError,
     StoreErrorKind, Versioned,
 };
-use toolonce::testing::{FaultKind, FaultOn, FaultyStore};
+use toolonce::testing::{FaultKind, FaultOn, FaultyStore, ManualClock};
 use toolonce::{
     Attempt, Guard, KeyWindow, Policy, Registry, Repeat, Reply, ReplyKind, Run, Seen, ToolError, value_tool,
 };
@@ -321,4 +322,90 @@ async fn a_success_that_a_look_up_told_first_is_no_incident() {
     shop.gate.add_permits(1);
     shop.settle().await;
     assert_eq!(shop.guard.incidents(), 0);
+}
+
+/// A store whose second read finds the record claimed, and returns when all is over.
+#[derive(Clone, Default)]
+struct StaleRead(Arc<Stale>);
+
+#[derive(Default)]
+struct Stale {
+    store: MemoryStore,
+    reads: AtomicUsize,
+    /// Each is told of once: that the second read has begun, the claim is in, the call is answered.
+    begun: Notify,
+    claimed: Notify,
+    over: Notify,
+}
+
+impl Store for StaleRead {
+    fn get<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Option<Versioned>>, StoreError>> {
+        Box::pin(async move {
+            if self.0.reads.fetch_add(1, Ordering::SeqCst) != 1 {
+                return self.0.store.get(keys).await;
+            }
+            self.0.begun.notify_one();
+            self.0.claimed.notified().await;
+            let read = self.0.store.get(keys).await;
+            self.0.over.notified().await;
+            read
+        })
+    }
+
+    fn commit(&self, batch: Batch, durability: Durability) -> BoxFuture<'_, Result<Committed, StoreError>> {
+        Box::pin(async move {
+            if batch.purpose != Purpose::Claim {
+                return self.0.store.commit(batch, durability).await;
+            }
+            self.0.begun.notified().await;
+            let committed = self.0.store.commit(batch, durability).await;
+            self.0.claimed.notify_one();
+            committed
+        })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        from: Option<Key>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Page, StoreError>> {
+        self.0.store.scan(prefix, from, limit)
+    }
+
+    fn identity(&self) -> Identity {
+        self.0.store.identity()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.0.store.close()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_read_that_it_runs_when_it_has_ended_waits_for_nothing() {
+    let store = StaleRead::default();
+    let clock = ManualClock::new();
+    let guard = Guard::builder(store.clone(), "bench").clock(clock.clone()).build().await.unwrap();
+    let mut tools = Registry::new(&guard);
+    let body = |_: Value, _: Attempt| number(7);
+    tools.add(value_tool("t", "", json!({"type": "object"}), Policy::idempotent(), body)).unwrap();
+    let run = Run::start(&guard, "r").await.unwrap();
+    store.0.reads.store(0, Ordering::SeqCst);
+    let deliver = || tools.call(&run, call("t", &json!({"n": 1})).turn(0).id("c"));
+    let first = async {
+        let reply = deliver().await;
+        store.0.over.notify_one();
+        reply
+    };
+    // The guard's clock stands still: whoever sleeps by it waits for ever.
+    let both = tokio::time::timeout(SECOND * 60, async { tokio::join!(first, deliver()) }).await;
+    let (first, second) = both.expect("it waits for a change that has been");
+    assert_eq!(first.kind(), ReplyKind::Executed, "{first:?}");
+    assert_eq!(second.outcome().map(|outcome| outcome.text()), Some("7"), "{second:?}");
+    assert_eq!(store.0.reads.load(Ordering::SeqCst), 2, "the second read was the stale one");
 }
