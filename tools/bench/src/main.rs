@@ -1,0 +1,101 @@
+//! `cargo measure`: what the guard costs, in units of what the disk can do.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use clap::{Parser, ValueEnum as _};
+use toolonce_bench::figures::{Bench, Figure, Length};
+use toolonce_bench::machine::Machine;
+use toolonce_bench::{chart, table};
+
+/// Measures what the guard costs and compares it with goals. Every durable figure is a ratio to a plain append +
+/// fdatasync on a growing file of the same directory, done by turns with it: a disk that is slow now and fast a minute
+/// later changes both. Each is the median of 5 rounds.
+///
+/// The ratio is 1 where a goal is just met, 2 where it is beaten twofold. Exit code 0 whether goals are met or not, 1 if
+/// something could not be measured.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo measure", version)]
+struct Arguments {
+    /// In less than a minute, and less exact
+    #[arg(long, conflicts_with = "long")]
+    quick: bool,
+    /// With more of everything
+    #[arg(long)]
+    long: bool,
+    /// Only these figures
+    #[arg(long, value_name = "FIGURE", num_args = 1.., value_delimiter = ',')]
+    only: Vec<Figure>,
+    /// Where to measure: on the disk that is meant [default: beside this program]
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+    /// Also writes everything there, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also draws the ratios there
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Prints the table in Markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Decides what is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Arguments {
+    fn length(&self) -> Length {
+        match (self.quick, self.long) {
+            (true, _) => Length::Quick,
+            (_, true) => Length::Long,
+            _ => Length::Usual,
+        }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let is_meant = |figure: &Figure| self.only.is_empty() || self.only.contains(figure);
+        Figure::value_variants().iter().copied().filter(is_meant).collect()
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Whoever closed it doesn't want to know.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let place = match &arguments.directory {
+        Some(directory) => directory.clone(),
+        None => std::env::current_exe()?.parent().map(PathBuf::from).unwrap_or_default(),
+    };
+    let begun = Instant::now();
+    let scratch = tempfile::Builder::new().prefix("measure-").tempdir_in(place)?;
+    let machine = Machine::look(scratch.path())?;
+    writeln!(io::stderr(), "{machine}")?;
+    let bench = Bench::new(arguments.length(), arguments.seed)?;
+    let mut rows = Vec::new();
+    for figure in arguments.figures() {
+        writeln!(io::stderr(), "{:4.0} s  {figure} …", begun.elapsed().as_secs_f64())?;
+        let directory = scratch.path().join(figure.to_string());
+        std::fs::create_dir(&directory)?;
+        rows.extend(bench.measure(figure, &directory).with_context(|| format!("could not measure {figure}"))?);
+    }
+    let text = if arguments.markdown { table::markdown(&rows) } else { table::plain(&rows) };
+    write!(io::stdout(), "{text}")?;
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, format!("{:#}\n", table::json(&machine, &rows)))?;
+    }
+    if let Some(path) = &arguments.svg {
+        std::fs::write(path, chart::svg(&rows))?;
+    }
+    Ok(())
+}
