@@ -71,20 +71,20 @@ impl Counts {
 }
 
 /// Passes everything on, and counts commits.
-pub struct Counted<S> {
-    store: S,
+pub struct Counted {
+    store: Arc<dyn Store>,
     counts: Arc<Counts>,
 }
 
-impl<S> Counted<S> {
+impl Counted {
     /// Around `store`.
-    pub fn new(store: S) -> (Self, Arc<Counts>) {
+    pub fn new(store: Arc<dyn Store>) -> (Self, Arc<Counts>) {
         let counts = Arc::<Counts>::default();
         (Self { store, counts: Arc::clone(&counts) }, counts)
     }
 }
 
-impl<S: Store> Store for Counted<S> {
+impl Store for Counted {
     fn get<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Option<Versioned>>, StoreError>> {
         self.store.get(keys)
     }

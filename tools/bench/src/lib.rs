@@ -8,6 +8,7 @@ pub mod chart;
 pub mod counted;
 pub mod disk;
 pub mod figures;
+pub mod fill;
 pub mod machine;
 pub mod stage;
 pub mod stats;

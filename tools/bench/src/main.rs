@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use clap::{Parser, ValueEnum as _};
-use toolonce_bench::figures::{Bench, Figure, Length};
+use clap::{Parser, Subcommand, ValueEnum as _};
+use toolonce_bench::figures::{Bench, Figure, Length, growth};
 use toolonce_bench::machine::Machine;
 use toolonce_bench::{chart, table};
 
@@ -18,7 +18,7 @@ use toolonce_bench::{chart, table};
 /// The ratio is 1 where a goal is just met, 2 where it is beaten twofold. Exit code 0 whether goals are met or not, 1 if
 /// something could not be measured.
 #[derive(Debug, Parser)]
-#[command(bin_name = "cargo measure", version)]
+#[command(bin_name = "cargo measure", version, args_conflicts_with_subcommands = true)]
 struct Arguments {
     /// In less than a minute, and less exact
     #[arg(long, conflicts_with = "long")]
@@ -26,6 +26,9 @@ struct Arguments {
     /// With more of everything
     #[arg(long)]
     long: bool,
+    /// With too little for a figure: for the tests
+    #[arg(long, hide = true, conflicts_with_all = ["quick", "long"])]
+    tiny: bool,
     /// Only these figures
     #[arg(long, value_name = "FIGURE", num_args = 1.., value_delimiter = ',')]
     only: Vec<Figure>,
@@ -44,25 +47,50 @@ struct Arguments {
     /// Decides what is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(subcommand)]
+    child: Option<Child>,
+}
+
+/// Processes of their own, which this program starts from itself.
+#[derive(Debug, Subcommand)]
+enum Child {
+    /// Works on a store until it is killed.
+    #[command(hide = true)]
+    Hold { directory: PathBuf },
+    /// Opens a store and says what that took.
+    #[command(hide = true)]
+    Open { directory: PathBuf, records: u64, seed: u64 },
 }
 
 impl Arguments {
     fn length(&self) -> Length {
-        match (self.quick, self.long) {
-            (true, _) => Length::Quick,
-            (_, true) => Length::Long,
+        match (self.tiny, self.quick, self.long) {
+            (true, ..) => Length::Tiny,
+            (_, true, _) => Length::Quick,
+            (.., true) => Length::Long,
             _ => Length::Usual,
         }
     }
 
     fn figures(&self) -> Vec<Figure> {
-        let is_meant = |figure: &Figure| self.only.is_empty() || self.only.contains(figure);
+        let is_meant = |figure: &Figure| match self.only.is_empty() {
+            true => *figure != Figure::Build || self.long,
+            false => self.only.contains(figure),
+        };
         Figure::value_variants().iter().copied().filter(is_meant).collect()
     }
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let done = match &arguments.child {
+        None => run(&arguments),
+        Some(Child::Hold { directory }) => bench(Length::Tiny, 1).and_then(|bench| growth::hold(&bench, directory)),
+        Some(Child::Open { directory, records, seed }) => {
+            bench(Length::Tiny, *seed).and_then(|bench| growth::open(&bench, directory, *records))
+        }
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Whoever closed it doesn't want to know.
@@ -70,6 +98,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn bench(length: Length, seed: u64) -> anyhow::Result<Bench> {
+    Bench::new(length, seed).context("no runtime could be made")
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -81,7 +113,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let scratch = tempfile::Builder::new().prefix("measure-").tempdir_in(place)?;
     let machine = Machine::look(scratch.path())?;
     writeln!(io::stderr(), "{machine}")?;
-    let bench = Bench::new(arguments.length(), arguments.seed)?;
+    let bench = bench(arguments.length(), arguments.seed)?;
     let mut rows = Vec::new();
     for figure in arguments.figures() {
         writeln!(io::stderr(), "{:4.0} s  {figure} …", begun.elapsed().as_secs_f64())?;

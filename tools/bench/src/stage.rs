@@ -107,7 +107,7 @@ impl Stage {
     /// # Errors
     /// If the store can't be used.
     pub async fn counted(directory: &Path) -> anyhow::Result<(Self, Arc<Counts>)> {
-        let (store, counts) = Counted::new(SledStore::open(directory).await?);
+        let (store, counts) = Counted::new(Arc::new(SledStore::open(directory).await?));
         Ok((Self::on(store).await?, counts))
     }
 

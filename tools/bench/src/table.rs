@@ -95,6 +95,8 @@ impl Row {
     /// How the value stands to its goal: 1 is just met, 2 is twice as good, 0.5 half as good.
     pub fn ratio(&self) -> Option<f64> {
         match self.goal? {
+            // Nothing at all can't be beaten.
+            Goal::AtMost(goal) if self.value == goal => Some(1.0),
             Goal::AtMost(goal) => Some(goal / self.value.max(f64::MIN_POSITIVE)),
             Goal::AtLeast(goal) => Some(self.value / goal),
         }

@@ -25,7 +25,7 @@ const ARRIVAL: Duration = Duration::from_millis(200);
 
 /// The slowest hundredth of the answers' times since the outcome was safe, and all effects.
 async fn measured(directory: PathBuf) -> anyhow::Result<(f64, usize)> {
-    let (store, counts) = Counted::new(SledStore::open(directory.join("store")).await?);
+    let (store, counts) = Counted::new(Arc::new(SledStore::open(directory.join("store")).await?));
     let guard = Guard::builder(store, "shop").build().await?;
     let (gate, ledger) = (Arc::new(Semaphore::new(0)), directory.join("ledger"));
     let mut tools = Registry::new(&guard);

@@ -1,7 +1,10 @@
 //! The figures, one module each.
 
+mod build;
 pub mod crowd;
 pub mod first;
+pub mod growth;
+mod honesty;
 mod joiners;
 pub mod key;
 pub mod replay;
@@ -53,6 +56,18 @@ pub enum Figure {
     /// 1,000 equal calls at once: how long after the outcome is durable the 990th has its answer. The tool's effect is
     /// counted in a ledger, a file with a sync of its own
     Joiners,
+    /// A store with 100k (`--quick`), 1M, or 1M and 10M (`--long`) records. Replays of random records that aren't in
+    /// memory; first calls by turns on it and on one with 10k; how long opening it, guard included, takes after a process
+    /// that worked on it was killed; what that process has in memory after it has replayed a tenth of it (at most 100,000)
+    /// and made 500 calls. The records are of real calls: made by the guard on a store in memory, its rows copied
+    Growth,
+    /// The longest time between two ticks of a task that sleeps 1 ms, while 64 callers make first calls on a runtime with
+    /// two workers, less the same of an idle runtime: what blocks a worker delays ticks. So does a full machine, which
+    /// the same with an append-only log shows
+    Honesty,
+    /// A build of the default features from nothing: packages, processor time, and that nothing needs a C compiler. Only
+    /// with `--long` or if it is named
+    Build,
 }
 
 impl fmt::Display for Figure {
@@ -112,6 +127,9 @@ impl Bench {
             Figure::First => first::rows(self, directory),
             Figure::Crowd => crowd::rows(self, directory),
             Figure::Joiners => joiners::rows(self, directory),
+            Figure::Growth => growth::rows(self, directory),
+            Figure::Honesty => honesty::rows(self, directory),
+            Figure::Build => build::rows(directory),
         }
     }
 }
