@@ -17,8 +17,8 @@ use crate::stage::{Kind, Stage, quiet};
 /// Calls of one run, each in a turn of its own.
 const IN_A_RUN: u64 = 1000;
 
-/// Runs that are made in memory at a time.
-const AT_A_TIME: u64 = 20;
+/// Runs that are made in memory at a time: with few, the store in memory stays small and quick.
+const AT_A_TIME: u64 = 4;
 
 /// Rows of one commit.
 const ROWS: usize = 2000;

@@ -1,11 +1,12 @@
 //! `cargo measure`: what the guard costs, in units of what the disk can do.
 
+use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Parser, Subcommand, ValueEnum as _};
 use toolonce_bench::figures::{Bench, Figure, Length, growth};
 use toolonce_bench::machine::Machine;
@@ -47,6 +48,10 @@ struct Arguments {
     /// Decides what is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Compares with other crates for the same purpose instead, on the same work in the same run. The first time, their
+    /// build takes some minutes and needs a C compiler
+    #[arg(long, conflicts_with_all = ["only", "svg"])]
+    rivals: bool,
     #[command(subcommand)]
     child: Option<Child>,
 }
@@ -84,6 +89,7 @@ impl Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.child {
+        None if arguments.rivals => rivals(&arguments),
         None => run(&arguments),
         Some(Child::Hold { directory }) => bench(Length::Tiny, 1).and_then(|bench| growth::hold(&bench, directory)),
         Some(Child::Open { directory, records, seed }) => {
@@ -98,6 +104,26 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Where the program that compares is: a workspace of its own.
+const RIVALS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../rivals/Cargo.toml");
+
+/// Builds the program that compares and lets it measure.
+fn rivals(arguments: &Arguments) -> anyhow::Result<()> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target");
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| root.into());
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["run", "--quiet", "--release", "--locked", "--manifest-path", RIVALS, "--target-dir"]);
+    cargo.arg(PathBuf::from(target).join("rivals")).arg("--");
+    let flags = [("--quick", arguments.quick), ("--long", arguments.long), ("--markdown", arguments.markdown)];
+    cargo.args(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag));
+    for (option, path) in [("--json", &arguments.json), ("--directory", &arguments.directory)] {
+        cargo.args(path.iter().flat_map(|path| [OsStr::new(option), path.as_os_str()]));
+    }
+    let done = cargo.status().context("cargo can't be started")?;
+    ensure!(done.success(), "the comparison failed");
+    Ok(())
 }
 
 fn bench(length: Length, seed: u64) -> anyhow::Result<Bench> {

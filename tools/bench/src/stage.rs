@@ -31,8 +31,8 @@ pub fn arguments(n: u64) -> String {
     format!(r#"{{"customer":"cus_{n:016x}","cents":{cents},"order":"ord_{n:014}"}}"#)
 }
 
-/// 200 bytes of JSON, quotes included, which is what each tool returns.
-fn result() -> String {
+/// A text of 200 bytes in JSON, quotes included, which is what each tool returns.
+pub fn result() -> String {
     "a result of two hundred bytes; ".chars().cycle().take(198).collect()
 }
 
