@@ -17,13 +17,14 @@ fn scratch() -> tempfile::TempDir {
 fn a_first_write_call_waits_for_two_syncs() {
     let directory = scratch();
     let syncs = first::syncs(&bench(), directory.path(), 10).unwrap();
-    assert_eq!(syncs, 2.0);
+    // Claim and outcome; a commit that met another one is made again.
+    assert!((1.0..2.1).contains(&syncs), "{syncs}");
 }
 
 #[test]
 fn a_replay_allocates_little() {
     let allocations = replay::allocations(&bench()).unwrap();
-    assert!((1.0..=60.0).contains(&allocations), "{allocations}");
+    assert!((1.0..=40.0).contains(&allocations), "{allocations}");
 }
 
 #[test]
@@ -32,17 +33,22 @@ fn a_replay_costs_a_few_keys() {
     // The disturbance of one measure isn't that of the next: the best of some.
     let ratio = || replay::time(&bench(), 2000).unwrap().0 / key::time(&sample, 50, 40).unwrap();
     let best = (0..5).map(|_| ratio()).fold(f64::INFINITY, f64::min);
-    assert!(best <= 25.0, "a replay takes the time of {best} keys");
+    println!("a replay takes the time of {best} keys");
+    assert!(best <= 15.0, "a replay takes the time of {best} keys");
 }
 
 #[test]
 fn a_crowd_shares_its_syncs() {
     let directory = scratch();
-    let best = (0..3).map(|n| {
+    let excess = (0..3).map(|n| {
         let directory = directory.path().join(n.to_string());
         std::fs::create_dir(&directory).unwrap();
-        crowd::crowd(&bench(), &directory, 64, 2).unwrap().0
+        let found = crowd::per_call(&bench(), &directory, 64, 4).unwrap();
+        println!("{found:?}");
+        // Each call for itself would wait for two; together they wait for a small part of one. On a quick disk the
+        // processor is what it takes, which the store in memory tells.
+        found.on_disk / (found.append + 5.0 * found.in_memory)
     });
-    let best = best.fold(0.0, f64::max);
-    assert!(best >= 0.5, "64 callers complete {best} calls in the time of an append + fdatasync");
+    let least = excess.fold(f64::INFINITY, f64::min);
+    assert!(least <= 1.0, "64 callers take {least} of what they may");
 }

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use toolonce::Run;
+use toolonce::store::MemoryStore;
 
 use super::{Bench, ROUNDS};
-use crate::counted::Counts;
+use crate::counted::{Counted, Counts};
 use crate::disk::{Append, GroupLog};
 use crate::stage::{Kind, Stage};
-use crate::stats::{Times, median};
+use crate::stats::{Times, median, micros};
 use crate::table::{Row, Unit};
 
 /// Appends before and after each slice of calls.
@@ -55,6 +56,17 @@ impl Crowd {
     async fn new(directory: &Path, callers: usize) -> anyhow::Result<Self> {
         std::fs::create_dir(directory)?;
         let (stage, counts) = Stage::counted(&directory.join("store")).await?;
+        Self::of(stage, counts, directory, callers).await
+    }
+
+    /// With the store in memory.
+    async fn without_a_disk(directory: &Path, callers: usize) -> anyhow::Result<Self> {
+        std::fs::create_dir(directory)?;
+        let (store, counts) = Counted::new(Arc::new(MemoryStore::new()));
+        Self::of(Stage::on(store).await?, counts, directory, callers).await
+    }
+
+    async fn of(stage: Stage, counts: Arc<Counts>, directory: &Path, callers: usize) -> anyhow::Result<Self> {
         let (log, append) = (GroupLog::new(directory)?, Append::new(directory)?);
         let mut runs = Vec::new();
         for n in 0..callers {
@@ -129,19 +141,49 @@ async fn measured(directory: PathBuf, callers: usize, slices: u32) -> anyhow::Re
     for _ in 0..ROUNDS {
         let found = crowd.round(slices).await?;
         let calls = f64::from(slices) * f64::from(crowd.each) * callers as f64;
-        per_sync.push(calls * found.appends.mean() / (found.calls.as_secs_f64() * 1e6));
+        per_sync.push(calls * found.appends.mean() / micros(found.calls));
         share.push(100.0 * found.log.as_secs_f64() / found.calls.as_secs_f64());
     }
     crowd.stage.close().await?;
     Ok((median(per_sync), median(share)))
 }
 
-/// Completed calls of `callers` per append + fdatasync, and in per cent of what the log does.
+fn crowd(bench: &Bench, directory: &Path, callers: usize, slices: u32) -> anyhow::Result<(f64, f64)> {
+    bench.on_a_worker(measured(directory.join(callers.to_string()), callers, slices))
+}
+
+/// What a first call of one of many callers takes, in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct PerCall {
+    /// With the sled store.
+    pub on_disk: f64,
+    /// With a store in memory: what the guard itself takes of the processor.
+    pub in_memory: f64,
+    /// One append + fdatasync beside it.
+    pub append: f64,
+}
+
+/// The same crowd with and without a disk, by turns.
 ///
 /// # Errors
 /// If it can't be measured.
-pub fn crowd(bench: &Bench, directory: &Path, callers: usize, slices: u32) -> anyhow::Result<(f64, f64)> {
-    bench.on_a_worker(measured(directory.join(callers.to_string()), callers, slices))
+pub fn per_call(bench: &Bench, directory: &Path, callers: usize, slices: u32) -> anyhow::Result<PerCall> {
+    let (disk, memory) = (directory.join("disk"), directory.join("memory"));
+    bench.on_a_worker(async move {
+        let mut disk = Crowd::new(&disk, callers).await?;
+        let mut memory = Crowd::without_a_disk(&memory, callers).await?;
+        let (mut appends, mut times) = (Times::default(), [Duration::ZERO; 2]);
+        for _ in 0..slices {
+            appends.join(disk.appends()?);
+            times[0] += disk.calls().await?;
+            times[1] += memory.calls().await?;
+        }
+        let calls = f64::from(slices) * f64::from(disk.each) * callers as f64;
+        let [on_disk, in_memory] = times.map(|time| micros(time) / calls);
+        disk.stage.close().await?;
+        memory.stage.close().await?;
+        Ok(PerCall { on_disk, in_memory, append: appends.mean() })
+    })
 }
 
 pub(super) fn rows(bench: &Bench, directory: &Path) -> anyhow::Result<Vec<Row>> {
