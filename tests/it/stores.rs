@@ -3,6 +3,7 @@
 mod memory;
 mod sled;
 mod sled_directory;
+mod sled_journal;
 mod witness;
 
 use std::fs;

@@ -3,6 +3,7 @@
 //! Files of ours, beside sled's `conf`, `db`, `blobs/` and `snap.*`:
 //!
 //! - `toolonce.lock`: locked by the process that uses the store; names that process.
+//! - `toolonce.journal.<number>`: the [journal](super::journal)'s.
 //! - `toolonce.store`, the marker: lines `toolonce store`, `format 1`, and either `creating` or `id` with the store id
 //!   in hex. The id is written once sled's files are safe, so a creation cut short is told from a store that lost its
 //!   files. How far the store has come is the [witness](super::witness)'s to know: it is outside.
@@ -163,7 +164,11 @@ impl Directory {
             let entry = entry?;
             match entry.file_name().to_str() {
                 Some("blobs") => fs::remove_dir_all(entry.path())?,
-                Some(name) if ["conf", "db"].contains(&name) || name.starts_with("snap.") => {
+                Some(name)
+                    if ["conf", "db"].contains(&name)
+                        || name.starts_with("snap.")
+                        || name.starts_with(super::journal::NAME) =>
+                {
                     fs::remove_file(entry.path())?;
                 }
                 _ => {}

@@ -4,10 +4,12 @@
 //!
 //! ```text
 //! 'd' key   → version (8 bytes) · value
-//! 'm'       → format (1 byte, now 1) · store id (16) · incarnation (8) · sequence (8)
+//! 'm'       → format (1 byte, now 1) · store id (16) · incarnation (8) · sequence (8) · journal (8)
 //! ```
+//!
+//! Everything up to the commit `sequence` is in here; what came later is in the journal's files from number `journal` on
+//! (0: nothing came).
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,9 +21,10 @@ use std::time::{Duration, Instant};
 
 use ::sled::{Db, IVec};
 
-use super::super::{Identity, Key, Page, StoreError, StoreErrorKind, Version, Versioned};
+use super::super::{Identity, Key, StoreError, StoreErrorKind, Version, Versioned};
 use super::damaged;
 use super::directory::advice;
+use super::overlay::Changes;
 
 /// Fixed when a directory is created. sled writes values that don't fit a quarter of a segment to files of their own,
 /// which it never syncs (spacejam/sled#1351): with 8 MiB a full leaf of the largest values stays in the log.
@@ -36,10 +39,18 @@ const REOPEN_WITHIN: Duration = Duration::from_secs(2);
 const DATA: u8 = b'd';
 const META: &[u8] = b"m";
 const FORMAT: u8 = 1;
-const META_LENGTH: usize = 1 + 16 + 8 + 8;
+const META_LENGTH: usize = 1 + 16 + 8 + 8 + 8;
 
-/// What a batch leaves under each key it changes; `None` = removed.
-pub(super) type Changes = HashMap<Key, Option<Versioned>>;
+/// How many rows are written in one go, so that nobody who wants the files for himself waits long.
+const AT_ONCE: usize = 256;
+
+/// Which store this is and how much of it is in sled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) identity: Identity,
+    /// The oldest file of the journal that has something which isn't here; 0 if there is none.
+    pub(super) journal: u64,
+}
 
 /// An open sled database and our own handle on its log.
 #[derive(Debug)]
@@ -91,18 +102,6 @@ impl Files {
         }
     }
 
-    fn apply(&self, changes: &Changes, identity: &Identity) -> ::sled::Result<()> {
-        let mut batch = ::sled::Batch::default();
-        for (key, change) in changes {
-            match change {
-                Some(versioned) => batch.insert(data_key(key.as_bytes()), encode(versioned)),
-                None => batch.remove(data_key(key.as_bytes())),
-            }
-        }
-        batch.insert(META, encode_meta(identity));
-        self.db.apply_batch(batch)
-    }
-
     /// What is under the identity's key; `None` in a database that was never written.
     fn meta(&self) -> ::sled::Result<Option<Option<IVec>>> {
         if self.db.is_empty() { Ok(None) } else { self.db.get(META).map(Some) }
@@ -120,8 +119,6 @@ pub(super) struct Engine {
     directory: PathBuf,
     cache_bytes: u64,
     name: String,
-    #[cfg(feature = "testing")]
-    failing_syncs: std::sync::atomic::AtomicU32,
 }
 
 impl Engine {
@@ -137,14 +134,7 @@ impl Engine {
             directory: directory.to_owned(),
             cache_bytes,
             name: directory.display().to_string(),
-            #[cfg(feature = "testing")]
-            failing_syncs: std::sync::atomic::AtomicU32::new(0),
         })
-    }
-
-    /// The values under `keys`, in order.
-    pub(super) fn get(&self, keys: &[Key]) -> Result<Vec<Option<Versioned>>, StoreError> {
-        keys.iter().map(|key| self.get_one(key)).collect()
     }
 
     /// The value under `key`.
@@ -153,57 +143,60 @@ impl Engine {
         value.map(|bytes| self.decode(&bytes)).transpose()
     }
 
-    /// At most `limit` keys that start with `prefix`.
-    pub(super) fn scan(&self, prefix: &[u8], from: Option<Key>, limit: usize) -> Result<Page, StoreError> {
-        let start = data_key(from.as_ref().map_or(prefix, |key| key.as_bytes().max(prefix)));
-        let wanted = data_key(prefix);
+    /// The version of the value under `key`.
+    pub(super) fn version(&self, key: &Key) -> Result<Option<Version>, StoreError> {
+        let value = self.call("read", |files| files.db.get(data_key(key.as_bytes())))?;
+        value.map(|bytes| self.split(&bytes).map(|(version, _)| version)).transpose()
+    }
+
+    /// The first `limit` keys from `from` on that start with `prefix`, without those in `but`.
+    pub(super) fn range(
+        &self,
+        prefix: &[u8],
+        from: &Key,
+        limit: usize,
+        but: &Changes,
+    ) -> Result<Vec<(Key, Versioned)>, StoreError> {
+        let (start, wanted) = (data_key(from.as_bytes()), data_key(prefix));
         let found = self.call("scan", |files| {
             let within = |item: &::sled::Result<(IVec, IVec)>| match item {
                 Ok((key, _)) => key.starts_with(&wanted),
                 Err(_) => true,
             };
-            let limit = limit.max(1).saturating_add(1);
-            files.db.range(start..).take_while(within).take(limit).collect::<::sled::Result<Vec<_>>>()
+            let keyed = files
+                .db
+                .range(start..)
+                .take_while(within)
+                .map(|item| item.map(|(key, value)| (Key::new(&key[1..]), value)));
+            let wanted = keyed.filter(|item| item.as_ref().map_or(true, |(key, _)| !but.contains_key(key)));
+            wanted.take(limit).collect::<::sled::Result<Vec<_>>>()
         })?;
-        let mut page = Page::default();
-        for (key, value) in found {
-            let key = Key::new(&key[1..]);
-            if page.items.len() == limit.max(1) {
-                page.next = Some(key);
-                break;
-            }
-            page.items.push((key, self.decode(&value)?));
+        found.into_iter().map(|(key, value)| Ok((key, self.decode(&value)?))).collect()
+    }
+
+    /// Writes `changes`, and after them `meta`, which says so, safe from a power cut. If it fails in between, `meta` is as
+    /// it was, and the same changes may be written again.
+    ///
+    /// # Errors
+    /// What is wrong with the files or the disk: only [`reopen`](Self::reopen) helps.
+    pub(super) fn take_in(&self, changes: &Changes, meta: &Meta) -> Result<(), StoreError> {
+        let mut rows = changes.iter().peekable();
+        while rows.peek().is_some() {
+            self.call("write", |files| {
+                rows.by_ref().take(AT_ONCE).try_for_each(|(key, change)| {
+                    let key = data_key(key.as_bytes());
+                    let replaced = match &change.value {
+                        Some(value) => files.db.insert(key, encode(change.sequence, value)),
+                        None => files.db.remove(key),
+                    };
+                    replaced.map(drop)
+                })
+            })?;
         }
-        Ok(page)
-    }
-
-    /// Applies `changes` and the identity that goes with them as one atomic batch, in memory only.
-    ///
-    /// # Errors
-    /// `Uncertain`: only [`reopen`](Self::reopen) helps.
-    pub(super) fn apply(&self, changes: &Changes, identity: &Identity) -> Result<(), StoreError> {
-        self.put(changes, identity).map_err(|error| uncertain(&error))
-    }
-
-    fn put(&self, changes: &Changes, identity: &Identity) -> Result<(), StoreError> {
-        self.call("write", |files| files.apply(changes, identity))
-    }
-
-    /// Makes everything applied so far safe from a power cut.
-    ///
-    /// # Errors
-    /// `Uncertain`: only [`reopen`](Self::reopen) helps. After a failed sync the operating system may have dropped the
-    /// data while calling it written, so that trying again proves nothing.
-    pub(super) fn sync(&self) -> Result<(), StoreError> {
-        self.write_out().map_err(|error| uncertain(&error))
-    }
-
-    /// Begins a new incarnation, durably.
-    ///
-    /// # Errors
-    /// What is wrong with the files or the disk. Nobody has been told anything yet.
-    pub(super) fn begin(&self, identity: &Identity) -> Result<(), StoreError> {
-        self.put(&Changes::new(), identity)?;
+        if !changes.is_empty() {
+            self.write_out()?;
+        }
+        self.call("write", |files| files.db.insert(META, encode_meta(meta)))?;
         self.write_out()
     }
 
@@ -211,42 +204,23 @@ impl Engine {
         // The outer error is sled's, the inner one that of our own handle.
         let synced = self.call("write", |files| {
             files.db.flush()?;
-            Ok(self.sync_log(&files.log))
+            Ok(files.log.sync_data())
         });
         synced.and_then(|synced| synced.map_err(|error| self.unsynced(&error)))
     }
 
-    fn unsynced(&self, error: &io::Error) -> StoreError {
+    /// The error of a sync that failed.
+    pub(super) fn unsynced(&self, error: &io::Error) -> StoreError {
         unavailable(format!("can't sync the store {}: {error}{}", self.name, advice(error)))
     }
 
-    fn sync_log(&self, log: &File) -> io::Result<()> {
-        #[cfg(feature = "testing")]
-        {
-            use std::sync::atomic::Ordering;
-            let take = |left: u32| left.checked_sub(1);
-            if self.failing_syncs.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_ok() {
-                return Err(io::Error::other("injected sync error"));
-            }
-        }
-        log.sync_data()
-    }
-
-    /// Begins anew on the same files after a failed write or sync: what lies in them is written once more, sled is
-    /// opened with fresh handles, and `changes`, all that was applied since the last good sync, are applied and synced
-    /// as one batch. Then nothing that anybody was told is lost. Readers wait meanwhile.
+    /// Begins anew on the same files after a failed write or sync: what lies in them is written once more, since the
+    /// operating system may call it written when it isn't, and sled is opened with fresh handles. Readers wait meanwhile.
     ///
     /// # Errors
-    /// `Uncertain`, and the store is unusable until this is called again and works: the disk still doesn't take it.
     /// `Corrupt` or `Closed`, and only a store opened from scratch can be used: sled panicked, the store was closed, or
-    /// what was safe (up to the sequence `synced`) isn't there any more.
-    pub(super) fn reopen(
-        &self,
-        why: &StoreError,
-        synced: u64,
-        changes: &Changes,
-        identity: &Identity,
-    ) -> Result<(), StoreError> {
+    /// what was safe in it (up to the sequence of `safe`) isn't there any more. Anything else may be tried again.
+    pub(super) fn reopen(&self, safe: &Identity) -> Result<(), StoreError> {
         if let Some(error) = self.failure().clone().filter(|error| error.kind() != StoreErrorKind::Uncertain) {
             return Err(error);
         }
@@ -254,52 +228,45 @@ impl Engine {
         let old = files.take();
         let renewed = catch_unwind(AssertUnwindSafe(|| {
             drop(old);
-            self.renew(synced, changes, identity)
+            self.renew(safe)
         }));
-        match renewed.unwrap_or_else(|_| Err(damaged(&self.name, "sled panicked"))) {
-            Ok(renewed) => {
-                *files = Some(renewed);
-                *self.failure() = None;
-                Ok(())
-            }
-            Err(again) => {
-                let (kind, remedy) = match again.kind() {
-                    StoreErrorKind::Corrupt => (StoreErrorKind::Corrupt, "mend that and reopen the store"),
-                    _ => (StoreErrorKind::Uncertain, "mend that: it is tried again, or reopen the store"),
-                };
-                let error = StoreError::new(kind, format!("{why}; opening it anew failed too ({again}): {remedy}"));
-                *self.failure() = Some(error.clone());
-                Err(error)
-            }
-        }
+        *files = Some(renewed.unwrap_or_else(|_| Err(damaged(&self.name, "sled panicked")))?);
+        Ok(())
     }
 
-    fn renew(&self, synced: u64, changes: &Changes, identity: &Identity) -> Result<Files, StoreError> {
+    fn renew(&self, safe: &Identity) -> Result<Files, StoreError> {
         write_again(&self.directory.join("db")).map_err(|error| self.unsynced(&error))?;
         let files = Files::open_by(&self.directory, self.cache_bytes, Instant::now() + REOPEN_WITHIN)?;
         let meta = files.meta().map_err(|error| translate(&self.name, "read", &error))?;
-        let found = self.decode_identity(meta)?;
-        if !found.is_some_and(|found| found.store == identity.store && found.sequence >= synced) {
+        let found = self.decode_meta(meta)?.map(|meta| meta.identity);
+        if !found.is_some_and(|found| found.store == safe.store && found.sequence >= safe.sequence) {
             return Err(damaged(&self.name, "it came back without what was safe"));
         }
-        files.apply(changes, identity).map_err(|error| translate(&self.name, "write", &error))?;
-        files.db.flush().map_err(|error| translate(&self.name, "write", &error))?;
-        self.sync_log(&files.log).map_err(|error| self.unsynced(&error))?;
         Ok(files)
     }
 
-    /// Makes the next `times` syncs fail.
-    #[cfg(feature = "testing")]
-    pub(super) fn fail_syncs(&self, times: u32) {
-        self.failing_syncs.store(times, std::sync::atomic::Ordering::Release);
+    /// Everybody gets an error from now on, because of `why` and because opening anew failed with `again`.
+    pub(super) fn give_up(&self, why: &StoreError, again: &StoreError) -> StoreError {
+        let (kind, remedy) = match again.kind() {
+            StoreErrorKind::Corrupt => (StoreErrorKind::Corrupt, "mend that and reopen the store"),
+            _ => (StoreErrorKind::Uncertain, "mend that: it is tried again, or reopen the store"),
+        };
+        let error = StoreError::new(kind, format!("{why}; opening it anew failed too ({again}): {remedy}"));
+        *self.failure() = Some(error.clone());
+        error
     }
 
-    /// The identity as stored; `None` in a database that was never written.
-    pub(super) fn identity(&self) -> Result<Option<Identity>, StoreError> {
-        self.decode_identity(self.call("read", Files::meta)?)
+    /// It works again.
+    pub(super) fn mended(&self) {
+        self.failure().take_if(|error| error.kind() == StoreErrorKind::Uncertain);
     }
 
-    fn decode_identity(&self, meta: Option<Option<IVec>>) -> Result<Option<Identity>, StoreError> {
+    /// What sled knows of the store; `None` in a database that was never written.
+    pub(super) fn meta(&self) -> Result<Option<Meta>, StoreError> {
+        self.decode_meta(self.call("read", Files::meta)?)
+    }
+
+    fn decode_meta(&self, meta: Option<Option<IVec>>) -> Result<Option<Meta>, StoreError> {
         match meta {
             None => Ok(None),
             Some(None) => Err(damaged(&self.name, "it doesn't say which store it is")),
@@ -319,6 +286,7 @@ impl Engine {
     #[cfg(feature = "testing")]
     pub(super) fn abandon(&self) {
         std::mem::forget(self.files.write().unwrap_or_else(PoisonError::into_inner).take());
+        self.failure().get_or_insert_with(|| self.closed());
     }
 
     fn failure(&self) -> MutexGuard<'_, Option<StoreError>> {
@@ -355,9 +323,13 @@ impl Engine {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Versioned, StoreError> {
+        self.split(bytes).map(|(version, value)| Versioned { version, value: value.to_vec() })
+    }
+
+    fn split<'a>(&self, bytes: &'a [u8]) -> Result<(Version, &'a [u8]), StoreError> {
         let (version, value) =
             bytes.split_first_chunk().ok_or_else(|| damaged(&self.name, "a value is shorter than its version"))?;
-        Ok(Versioned { version: Version(u64::from_be_bytes(*version)), value: value.to_vec() })
+        Ok((Version(u64::from_be_bytes(*version)), value))
     }
 }
 
@@ -365,20 +337,22 @@ fn data_key(key: &[u8]) -> Vec<u8> {
     [&[DATA], key].concat()
 }
 
-fn encode(value: &Versioned) -> Vec<u8> {
-    [&value.version.0.to_be_bytes()[..], &value.value].concat()
+fn encode(version: u64, value: &[u8]) -> Vec<u8> {
+    [&version.to_be_bytes(), value].concat()
 }
 
-fn encode_meta(identity: &Identity) -> Vec<u8> {
+fn encode_meta(meta: &Meta) -> Vec<u8> {
+    let Meta { identity, journal } = meta;
     let mut bytes = Vec::with_capacity(META_LENGTH);
     bytes.push(FORMAT);
     bytes.extend(identity.store);
     bytes.extend(identity.incarnation.to_be_bytes());
     bytes.extend(identity.sequence.to_be_bytes());
+    bytes.extend(journal.to_be_bytes());
     bytes
 }
 
-fn decode_meta(name: &str, bytes: &[u8]) -> Result<Identity, StoreError> {
+fn decode_meta(name: &str, bytes: &[u8]) -> Result<Meta, StoreError> {
     let bytes: &[u8; META_LENGTH] =
         bytes.try_into().map_err(|_| damaged(&name, "its identity has an unknown length"))?;
     if bytes[0] != FORMAT {
@@ -386,7 +360,7 @@ fn decode_meta(name: &str, bytes: &[u8]) -> Result<Identity, StoreError> {
     }
     let number = |at: usize| bytes[at..].first_chunk().copied().map_or(0, u64::from_be_bytes);
     let store = bytes[1..].first_chunk().copied().unwrap_or_default();
-    Ok(Identity { store, incarnation: number(17), sequence: number(25) })
+    Ok(Meta { identity: Identity { store, incarnation: number(17), sequence: number(25) }, journal: number(33) })
 }
 
 /// sled's error as ours. Its lock is only told apart by the text.
@@ -404,7 +378,7 @@ fn translate(name: &str, verb: &str, error: &::sled::Error) -> StoreError {
 }
 
 /// What the callers of a write get that failed.
-fn uncertain(why: &StoreError) -> StoreError {
+pub(super) fn uncertain(why: &StoreError) -> StoreError {
     if why.kind() == StoreErrorKind::Uncertain {
         return why.clone();
     }
@@ -429,6 +403,6 @@ fn write_again(path: &Path) -> io::Result<()> {
     }
 }
 
-fn unavailable(message: String) -> StoreError {
+pub(super) fn unavailable(message: String) -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, message)
 }

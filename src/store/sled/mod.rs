@@ -4,6 +4,8 @@
 //! deadlocks. This store adds what is missing:
 //!
 //! - one writer thread, so that the commits of many callers ride one sync ([`writer`]);
+//! - a journal in front of sled, since a batch costs sled some seven file operations and a journal one write and one
+//!   sync ([`journal`]), and what is in it and not in sled yet, in memory ([`overlay`]);
 //! - `fdatasync` on a handle of its own after each flush, and segments large enough to keep every value in the log
 //!   ([`engine`]);
 //! - after a failed write or sync fresh handles, and nothing for anybody until they work ([`engine`]);
@@ -12,6 +14,8 @@
 
 mod directory;
 mod engine;
+mod journal;
+mod overlay;
 mod witness;
 mod writer;
 
@@ -26,10 +30,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
 use self::directory::{Directory, Stage};
-use self::engine::Engine;
+use self::engine::{Engine, Meta};
+use self::journal::{Journal, Syncs};
 pub use self::witness::Accept;
 use self::witness::Witness;
-use self::writer::{Commit, Job, Shared, Writer};
+use self::writer::{Commit, Job, Seen, Shared, Writer};
 use super::{
     Batch, BoxFuture, Committed, Durability, Identity, Key, Page, Store, StoreError, StoreErrorKind, Versioned, limits,
 };
@@ -139,11 +144,10 @@ impl SledOptions {
         let work = move || {
             let _running = running;
             match self.open_blocking() {
-                Ok((shared, directory, witness)) => {
-                    let shared = Arc::new(shared);
+                Ok(Opened { shared, directory, witness, journal, meta }) => {
                     // If nobody waits any more the queue is closed too, and the writer stops at once.
                     drop(opened.send(Ok(Arc::clone(&shared))));
-                    Writer::new(shared, directory, witness, queue).run();
+                    Writer::new(shared, directory, witness, journal, meta, queue).run();
                 }
                 Err(error) => drop(opened.send(Err(error))),
             }
@@ -158,7 +162,7 @@ impl SledOptions {
         Ok(SledStore { shared, jobs: Some(jobs), room, stopped: Mutex::new(stopped) })
     }
 
-    fn open_blocking(&self) -> Result<(Shared, Directory, Witness), StoreError> {
+    fn open_blocking(&self) -> Result<Opened, StoreError> {
         let deadline = Instant::now() + LOCK_WITHIN;
         let path = directory::absolute(&self.path)?;
         let mut witness = Witness::of(&path, self.witness.as_deref(), self.accept)?;
@@ -178,14 +182,37 @@ impl SledOptions {
         directory.prepare(stage, self.absent)?;
         let engine = Engine::open(directory.path(), self.cache_bytes, deadline)?;
         directory.restrict_files()?;
-        let identity = next_identity(&directory, &witness, stage, engine.identity()?)?;
-        engine.begin(&identity)?;
+        let stored = engine.meta()?;
+        let found = stored.as_ref().map(|meta| journal::read(directory.path(), meta)).transpose()?.unwrap_or_default();
+        let known = stored.map(|meta| Identity { sequence: found.sequence, ..meta.identity });
+        let identity = next_identity(&directory, &witness, stage, known)?;
+        let (syncs, owner) = (Syncs::default(), (identity.store, identity.incarnation));
+        let begun = Journal::begin(directory.path(), owner, found.last + 1, found.sequence, &syncs);
+        let journal = begun.map_err(|error| engine.unsynced(&error))?;
+        let meta = Meta { identity, journal: journal.number() };
+        engine.take_in(&found.changes, &meta)?;
         if stage == Stage::New {
-            directory.finish_creation(identity.store)?;
+            directory.finish_creation(meta.identity.store)?;
         }
-        witness.record(&identity)?;
-        Ok((Shared::new(engine, &identity), directory, witness))
+        journal::remove_before(directory.path(), meta.journal).map_err(|error| engine.unsynced(&error))?;
+        witness.record(&meta.identity)?;
+        let shared = Arc::new(Shared::new(
+            engine,
+            &meta.identity,
+            #[cfg(feature = "testing")]
+            syncs,
+        ));
+        Ok(Opened { shared, directory, witness, journal, meta })
     }
+}
+
+/// All that belongs to an open store.
+struct Opened {
+    shared: Arc<Shared>,
+    directory: Directory,
+    witness: Witness,
+    journal: Journal,
+    meta: Meta,
 }
 
 fn damaged(store: &dyn fmt::Display, what: &str) -> StoreError {
@@ -224,8 +251,11 @@ fn next_identity(
 /// Committed data survives the death of the process and, once `Synced`, a power cut. Dropping the store syncs what is
 /// pending too and waits for it up to five seconds, but only [`close`](Store::close) tells whether that worked.
 ///
+/// Commits go to a journal in the directory first, and into sled in the background; the journal is read at opening, and
+/// gone after [`close`](Store::close). A copy of the directory is whole only with it.
+///
 /// When a write or a sync fails, every commit of that batch is answered with [`StoreErrorKind::Uncertain`]. The store
-/// then opens its files anew and stores the batch again; what comes later works as before. If that fails too (the disk is
+/// then begins a new file and stores the batch again; what comes later works as before. If that fails too (the disk is
 /// still full, say), every call fails until it works: it is tried again, a second later at first, then at longer and
 /// longer intervals of at most 30 seconds. Files that turn out to be damaged are not tried again.
 pub struct SledStore {
@@ -260,7 +290,7 @@ impl SledStore {
     /// follows.
     #[cfg(feature = "testing")]
     pub fn fail_syncs(&self, times: u32) {
-        self.shared.engine.fail_syncs(times);
+        self.shared.syncs.fail(times);
     }
 
     fn send(&self, job: Job) -> Result<(), StoreError> {
@@ -277,23 +307,26 @@ impl SledStore {
     /// Runs a read off the async threads, then waits until what it saw is safe.
     async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Engine) -> Result<T, StoreError> + Send + 'static,
-        touches_unsynced: impl FnOnce(&Shared) -> bool,
+        read: impl FnOnce(&Shared) -> Result<Seen<T>, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let found = match Handle::try_current() {
+        let seen = match Handle::try_current() {
             Ok(runtime) => {
                 let shared = Arc::clone(&self.shared);
-                let reading = runtime.spawn_blocking(move || read(&shared.engine));
+                let reading = runtime.spawn_blocking(move || read(&shared));
                 reading.await.unwrap_or_else(|error| Err(interrupted(&error)))?
             }
-            Err(_) => read(&self.shared.engine)?,
+            Err(_) => read(&self.shared)?,
         };
-        if touches_unsynced(&self.shared) {
+        self.when_safe(seen).await
+    }
+
+    async fn when_safe<T>(&self, seen: Seen<T>) -> Result<T, StoreError> {
+        if seen.newest > self.shared.synced.load(Ordering::Acquire) {
             let (reply, answer) = oneshot::channel();
             self.send(Job::Sync(reply))?;
             answer.await.unwrap_or_else(|_| Err(self.shared.engine.unanswered()))?;
         }
-        Ok(found)
+        Ok(seen.found)
     }
 }
 
@@ -317,14 +350,14 @@ impl Drop for SledStore {
 
 impl Store for SledStore {
     fn get<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Option<Versioned>>, StoreError>> {
-        let wanted = keys.to_vec();
-        Box::pin(self.read(
-            move |engine| engine.get(&wanted),
-            move |shared| {
-                let unsynced = shared.unsynced();
-                keys.iter().any(|key| unsynced.contains(key))
-            },
-        ))
+        Box::pin(async move {
+            self.shared.engine.usable()?;
+            if let Some(seen) = self.shared.get_in_memory(keys) {
+                return self.when_safe(seen).await;
+            }
+            let wanted = keys.to_vec();
+            self.read(move |shared| shared.get(&wanted)).await
+        })
     }
 
     fn commit(&self, batch: Batch, durability: Durability) -> BoxFuture<'_, Result<Committed, StoreError>> {
@@ -347,14 +380,7 @@ impl Store for SledStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Page, StoreError>> {
         let wanted = prefix.to_vec();
-        Box::pin(self.read(
-            move |engine| engine.scan(&wanted, from, limit),
-            move |shared| {
-                let unsynced = shared.unsynced();
-                let first = unsynced.range(Key::new(prefix)..).next();
-                first.is_some_and(|key| key.as_bytes().starts_with(prefix))
-            },
-        ))
+        Box::pin(self.read(move |shared| shared.scan(&wanted, from, limit)))
     }
 
     fn identity(&self) -> Identity {
