@@ -74,7 +74,7 @@ pub(super) fn rows(bench: &Bench, directory: &Path) -> anyhow::Result<Vec<Row>> 
     let mut rounds = bench.on_a_worker(rounds(directory.to_owned(), bench.of(5, 40, 200, 500)))?;
     let times = |name, kind| Row::new(name, ratio(kind, &rounds), Unit::Times);
     let mut rows = vec![
-        times("first Write call / append + fdatasync", Kind::Write).at_most(2.8),
+        times("first Write call / append + fdatasync", Kind::Write).at_most(2.3),
         times("first Idempotent call / append + fdatasync", Kind::Idempotent).at_most(1.4),
         times("first Keyed call, window for ever / append + fdatasync", Kind::Keyed).at_most(1.4),
         Row::new("commits of a first Write call", each(Kind::Write, &rounds, |found| found.commits), Unit::Count),
