@@ -88,6 +88,9 @@ fn slot_of<'a>(record: &'a mut Record, history: &History, place: &NotedPlace) ->
     if !history.holds_slot(slot) {
         slot.given = None;
         slot.delivered = false;
+    } else if slot.fingerprint != place.fingerprint {
+        // What it was answered with when it asked for something else is no answer to this.
+        slot.given = None;
     }
     slot.epoch = history.epoch();
     slot.id.clone_from(&place.id);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolonce::store::MemoryStore;
-use toolonce::{Call, Guard, Policy, Registry, ReplyKind, Run, ToolError, value_tool};
+use toolonce::{Call, Guard, KeyWindow, Policy, Registry, ReplyKind, Run, ToolError, value_tool};
 
 use crate::bench::call;
 use crate::desk::Desk;
@@ -56,4 +56,28 @@ async fn a_call_that_tries_again_keeps_its_one_place() {
     assert_eq!((reply.kind(), reply.is_marked(), desk.count("pay")), (ReplyKind::Executed, false, 1));
     let detail = desk.guard.show(reply.reference().unwrap()).await.unwrap().unwrap();
     assert_eq!(detail.execution.unwrap().places.len(), 1);
+}
+
+/// A place was told that its call failed, and then asked for something else, whose first attempt ended unknown: it was
+/// told the old failure, "nothing was done", and the call was left in doubt.
+#[tokio::test]
+async fn a_place_that_asks_for_something_else_is_not_told_its_old_answer() {
+    let schema = json!({"type": "object", "properties": {
+        "to": {"type": "string", "x-toolonce": "identity"}, "note": {"type": "string", "x-toolonce": "content"},
+    }});
+    let twice = Policy::keyed(KeyWindow::Permanent).advanced(|a| a.attempts(2));
+    let desk = Desk::new().await.with_schema("pay", twice, schema);
+    let run = desk.run("r").await;
+    let pay = async |to: &str, note: &str, turn| {
+        let waits = desk.begin(&run, call("pay", &json!({"to": to, "note": note})).id("a").turn(turn)).await;
+        desk.pass(Duration::from_secs(1)).await;
+        waits.await.unwrap()
+    };
+    desk.fails_with(ToolError::retryable("busy"));
+    desk.fails_with(ToolError::retryable("busy"));
+    assert_eq!(pay("ann", "first", 1).await.kind(), ReplyKind::Failed);
+    assert_eq!(pay("bob", "first", 3).await.kind(), ReplyKind::Executed);
+    desk.fails_with(ToolError::unknown("the connection was lost"));
+    let reply = pay("ann", "second", 1).await;
+    assert_eq!((reply.kind(), desk.count("pay")), (ReplyKind::Executed, 2), "{reply:?}");
 }
