@@ -1,11 +1,14 @@
 //! One leader for each unit of work in this process; everybody else follows.
+//!
+//! `tests/shuttle` includes this file with primitives whose every order is tried.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
-use tokio::sync::watch;
-
+use super::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::key::{BaseKey, Fingerprint};
 use crate::protocol::record::Failure;
 
@@ -29,7 +32,7 @@ pub(crate) enum FlightEnd {
     /// It is in doubt.
     InDoubt,
     /// It happened with this result, but isn't recorded.
-    Unrecorded(Arc<str>),
+    Unrecorded(std::sync::Arc<str>),
     /// The leader got nowhere: look again.
     Nothing,
 }
@@ -39,7 +42,36 @@ type Map = Mutex<HashMap<(BaseKey, usize), Arc<Shared>>>;
 #[derive(Debug)]
 struct Shared {
     fingerprint: Fingerprint,
-    stage: watch::Sender<Stage>,
+    progress: Mutex<Progress>,
+}
+
+/// Followers are told in the order in which they came: of two deliveries of one place the second has the last word.
+#[derive(Debug)]
+struct Progress {
+    stage: Stage,
+    /// By ascending number.
+    waiting: Vec<(u64, Waker)>,
+    came: u64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Comes to `stage`, if `from` says so of the present one, and wakes those that wait.
+    fn come_to(&self, stage: Stage, from: impl FnOnce(&Stage) -> bool) {
+        let woken = {
+            let mut progress = self.lock();
+            if !from(&progress.stage) {
+                return;
+            }
+            let is_over = matches!(stage, Stage::Ended(_));
+            progress.stage = stage;
+            if is_over { std::mem::take(&mut progress.waiting) } else { progress.waiting.clone() }
+        };
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+    }
 }
 
 /// The leaders of this process.
@@ -55,7 +87,8 @@ impl Flights {
         match map.entry(unit) {
             Entry::Occupied(entry) => Err(Follower::of(entry.get())),
             Entry::Vacant(entry) => {
-                let shared = Arc::new(Shared { fingerprint, stage: watch::Sender::new(Stage::Claiming) });
+                let progress = Progress { stage: Stage::Claiming, waiting: Vec::new(), came: 0 };
+                let shared = Arc::new(Shared { fingerprint, progress: Mutex::new(progress) });
                 entry.insert(Arc::clone(&shared));
                 Ok(Leader { map: Arc::clone(&self.map), unit, shared, end: FlightEnd::Nothing })
             }
@@ -84,11 +117,7 @@ impl Leader {
     }
 
     pub(crate) fn going(&self) {
-        self.shared.stage.send_if_modified(|stage| {
-            let changed = *stage == Stage::Claiming;
-            *stage = Stage::Going;
-            changed
-        });
+        self.shared.come_to(Stage::Going, |stage| *stage == Stage::Claiming);
     }
 
     pub(crate) fn end(mut self, end: FlightEnd) {
@@ -98,9 +127,9 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        // Out of the map first: who comes later finds the record, who followed keeps the channel.
+        // Out of the map first: who comes later finds the record, who followed keeps the flight.
         self.map.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.unit);
-        self.shared.stage.send_replace(Stage::Ended(self.end.clone()));
+        self.shared.come_to(Stage::Ended(self.end.clone()), |_| true);
     }
 }
 
@@ -108,28 +137,82 @@ impl Drop for Leader {
 #[derive(Debug)]
 pub(crate) struct Follower {
     pub(crate) fingerprint: Fingerprint,
-    stage: watch::Receiver<Stage>,
+    shared: Arc<Shared>,
 }
 
 impl Follower {
     fn of(shared: &Arc<Shared>) -> Self {
-        Self { fingerprint: shared.fingerprint, stage: shared.stage.subscribe() }
+        Self { fingerprint: shared.fingerprint, shared: Arc::clone(shared) }
     }
 
     pub(crate) fn is_claiming(&self) -> bool {
-        *self.stage.borrow() == Stage::Claiming
+        self.shared.lock().stage == Stage::Claiming
     }
 
     /// Waits until the leader has claimed or given up.
     pub(crate) async fn claimed(&mut self) {
-        let _ = self.stage.wait_for(|stage| *stage != Stage::Claiming).await;
+        self.reaches(|stage| (*stage != Stage::Claiming).then_some(())).await;
     }
 
     /// Waits for the end.
     pub(crate) async fn ended(&mut self) -> FlightEnd {
-        match self.stage.wait_for(|stage| matches!(stage, Stage::Ended(_))).await.as_deref() {
-            Ok(Stage::Ended(end)) => end.clone(),
-            _ => FlightEnd::Nothing,
+        let end = |stage: &Stage| match stage {
+            Stage::Ended(end) => Some(end.clone()),
+            _ => None,
+        };
+        self.reaches(end).await
+    }
+
+    fn reaches<T, F: Fn(&Stage) -> Option<T> + Unpin>(&self, far_enough: F) -> Reaches<'_, F> {
+        Reaches { shared: &self.shared, number: None, far_enough }
+    }
+}
+
+/// Ready when the leader is far enough.
+struct Reaches<'a, F> {
+    shared: &'a Shared,
+    /// Among those that wait.
+    number: Option<u64>,
+    far_enough: F,
+}
+
+impl<T, F: Fn(&Stage) -> Option<T> + Unpin> Future for Reaches<'_, F> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut progress = self.shared.lock();
+        // Looked at and entered under one lock: in between nobody can come to the stage that is waited for.
+        if let Some(told) = (self.far_enough)(&progress.stage) {
+            return Poll::Ready(told);
+        }
+        let waker = context.waker();
+        let place = self.number.and_then(|number| progress.place(number));
+        match place {
+            Some(at) => progress.waiting[at].1.clone_from(waker),
+            None => {
+                let number = progress.came;
+                progress.came += 1;
+                progress.waiting.push((number, waker.clone()));
+                drop(progress);
+                self.number = Some(number);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Progress {
+    fn place(&self, number: u64) -> Option<usize> {
+        self.waiting.binary_search_by_key(&number, |(number, _)| *number).ok()
+    }
+}
+
+impl<F> Drop for Reaches<'_, F> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let mut progress = self.shared.lock();
+        if let Some(at) = progress.place(number) {
+            progress.waiting.remove(at);
         }
     }
 }

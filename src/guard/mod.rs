@@ -35,6 +35,7 @@ mod rows;
 mod runs;
 mod secrets;
 mod sole;
+mod sync;
 mod tasks;
 mod unrecorded;
 mod work;
