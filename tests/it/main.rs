@@ -28,6 +28,7 @@ mod lint;
 mod look;
 mod look_alikes;
 mod messages;
+mod model;
 mod noted;
 #[cfg(feature = "openai")]
 mod openai;

@@ -10,7 +10,7 @@ mod rows;
 use std::time::{Duration, Instant};
 
 /// Rounds of a fuzzer, each with a seed: so many, or as many as the time allows that was asked for.
-fn rounds(usual: u64) -> impl Iterator<Item = fastrand::Rng> {
+pub(crate) fn rounds(usual: u64) -> impl Iterator<Item = fastrand::Rng> {
     let seconds = std::env::var("TOOLONCE_FUZZ").ok().and_then(|seconds| seconds.parse().ok());
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let goes_on = move |n: &u64| until.map_or(*n < usual, |until| Instant::now() < until);
