@@ -205,22 +205,26 @@ impl Run {
     {
         let input = canonical(json(input)?);
         let key = self.state.prefix.step(&self.state.id, name, in_flight.n);
-        if let Some(text) = self.recorded(&key, name, &input).await? {
+        if let Some(value) = self.recorded(&key, name, &input).await? {
             in_flight.used();
-            return serde_json::from_str(&text).map_err(|error| self.unreadable(name, &error));
+            return Ok(value);
         }
         self.guard.inner.runs.keep_open(&self.state).await?;
         let before = self.state.now().in_epoch(self.epoch)?.log.last_turn;
         let text = String::from_utf8(json(&compute().await?)?).unwrap_or_default();
         // What a resumed run will get, or nothing: a value that can't be read back would stop the run for good.
         let value = serde_json::from_str(&text).map_err(|error| unrepeatable(name, &error))?;
-        let input = self.guard.inner.secrets.current().digest(STEP, &input);
-        self.record(&key, input, text, before).await?;
+        let digest = self.guard.inner.secrets.current().digest(STEP, &input);
+        let value = match self.record(&key, digest, text, before).await? {
+            true => value,
+            // Another handle of the run was faster: its value is what every resume will get.
+            false => self.recorded(&key, name, &input).await?.unwrap_or(value),
+        };
         in_flight.used();
         Ok(value)
     }
 
-    async fn recorded(&self, key: &Key, name: &str, input: &[u8]) -> Result<Option<String>, Error> {
+    async fn recorded<T: DeserializeOwned>(&self, key: &Key, name: &str, input: &[u8]) -> Result<Option<T>, Error> {
         let store = self.guard.inner.records.store();
         let Some((_, row)) = long::get(&**store, key).await? else { return Ok(None) };
         let row = StepRow::read(&row)?;
@@ -231,10 +235,11 @@ impl Run {
             );
             return Err(Error::new(ErrorKind::Diverged, message));
         }
-        Ok(Some(row.value))
+        serde_json::from_str(&row.value).map(Some).map_err(|error| self.unreadable(name, &error))
     }
 
-    async fn record(&self, key: &Key, input: Digest, text: String, seen: Option<u32>) -> Result<(), Error> {
+    /// `false` if somebody else has recorded the step meanwhile.
+    async fn record(&self, key: &Key, input: Digest, text: String, seen: Option<u32>) -> Result<bool, Error> {
         let turn = seen.map_or(0, |seen| seen.saturating_add(1));
         let row = StepRow { turn, input, value: text }.to_bytes();
         loop {
@@ -254,11 +259,16 @@ impl Run {
             match self.guard.inner.records.store().commit(batch, Durability::Synced).await? {
                 Committed::Applied(version) => {
                     self.state.wrote_log(log, version);
-                    return Ok(());
+                    return Ok(true);
                 }
                 Committed::Conflict(mut existing) => {
+                    // In the order of the checks, from behind.
+                    let step = existing.pop().flatten();
                     let (log, row) = (existing.pop().flatten(), existing.pop().flatten());
                     self.state.refresh(row, log)?;
+                    if step.is_some() {
+                        return Ok(false);
+                    }
                 }
             }
         }

@@ -169,7 +169,7 @@ impl Drive {
         self.enter();
         let asker = self.work.asked.asker();
         if let Some(reason) = question {
-            self.waits_for(&asker, reason.clone());
+            // Told to a caller whose patience ends once it can be answered, not before: see below.
             if !self.inner.ask(&self.work, known, asker, reason).await? {
                 let why = "a person would have to be asked about it, and there is no room for another question: its \
                            arguments are too long, or too many calls about the same wait for an answer or were refused. \

@@ -9,6 +9,7 @@ use toolonce::{Approval, Clock, ErrorKind, Policy, Repeat, Reply, ReplyKind, Res
 
 use crate::bench::call;
 use crate::desk::{Desk, World};
+use crate::stops::Stops;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -74,6 +75,32 @@ async fn a_caller_without_patience_is_told_and_the_next_equal_call_runs() {
     let replayed = desk.ask(&run, call("pay", &args()).turn(2)).await;
     assert_eq!(replayed.kind(), ReplyKind::Replayed);
     assert_eq!(desk.effects("pay"), [args()]);
+}
+
+/// A reference that a caller is told can be answered: its question is in the store by then.
+#[tokio::test]
+async fn who_is_told_to_wait_for_a_person_waits_for_a_question_that_is_there() {
+    for n in 0.. {
+        let stops = Stops::new(MemoryStore::new());
+        let desk = Desk::on(stops.clone(), World::default()).await.with("pay", first());
+        let run = desk.run("r").await;
+        stops.stop_after(n);
+        let waits = desk.begin(&run, call("pay", &args()).turn(0)).await;
+        let was_stopped = stops.stopped(&desk).await;
+        desk.pass(Duration::from_secs(61)).await;
+        let told = waits.await.unwrap();
+        let listed = desk.guard.approvals().await.unwrap();
+        let is_listed = |reference| listed.iter().any(|question| question.reference == reference);
+        match told.kind() {
+            ReplyKind::AwaitingApproval => assert!(is_listed(told.reference().unwrap()), "operation {n}: {told:?}"),
+            kind => assert_eq!((kind, told.reference()), (ReplyKind::Running, None), "operation {n}: {told:?}"),
+        }
+        stops.go();
+        if !was_stopped {
+            assert_eq!(told.kind(), ReplyKind::AwaitingApproval);
+            return;
+        }
+    }
 }
 
 #[tokio::test]

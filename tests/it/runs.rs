@@ -61,6 +61,37 @@ async fn two_steps_of_one_name_in_flight_are_an_error_and_two_names_are_not() {
     assert_eq!(outer.unwrap(), 2);
 }
 
+/// Whoever else works in the run meanwhile moves its log, or records the same step: neither is damage.
+#[tokio::test]
+async fn a_step_is_recorded_beside_other_work_in_its_run() {
+    let store = MemoryStore::shared();
+    let shop = Shop::open(store.clone()).await;
+    let other = reopened(&shop, store).await;
+    let run = Run::start(&shop.guard, "r").await.unwrap();
+    let joined = Run::attach(&other.guard, "r").await.unwrap();
+    let value: u32 = run
+        .step("clock", "", || async {
+            let reply = other.tools.call(&joined, call("charge", &json!({"amount": 1})).turn(3)).await;
+            assert_eq!(reply.kind(), ReplyKind::Executed, "{reply:?}");
+            Ok(7)
+        })
+        .await
+        .unwrap();
+    assert_eq!(value, 7);
+    // The first to record it decides.
+    let value: u32 = run
+        .step("model", "", || async {
+            assert_eq!(joined.step("model", "", || async { Ok(1) }).await.unwrap(), 1);
+            Ok(2)
+        })
+        .await
+        .unwrap();
+    assert_eq!(value, 1);
+    let again = Run::attach(&other.guard, "r").await.unwrap();
+    assert_eq!(again.step("clock", "", never::<u32>).await.unwrap(), 7);
+    assert_eq!(again.step("model", "", never::<u32>).await.unwrap(), 1);
+}
+
 #[tokio::test]
 async fn an_error_of_a_step_is_not_recorded() {
     let shop = shop().await;
