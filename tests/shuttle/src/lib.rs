@@ -40,3 +40,36 @@ macro_rules! flights {
     )*};
 }
 flights!(as_it_is, wakes_first, looks_then_enters, tells_nobody_of_its_end, leaves_its_place_taken, lets_two_lead);
+
+/// The names of the mutants.
+pub const MUTANTS: [&str; 5] =
+    ["wakes_first", "looks_then_enters", "tells_nobody_of_its_end", "leaves_its_place_taken", "lets_two_lead"];
+
+/// Tries so many orders of three races: at random and by priorities, the same ones each time from a seed, or others.
+#[macro_export]
+macro_rules! try_orders {
+    ($flight:ident, $orders:expr, $seed:expr) => {{
+        use $crate::$flight::Leads::{Dies, Leaves, Records};
+        let scenes: [&'static [_]; 3] = [
+            &[Records, Records, Records, Records],
+            &[Leaves, Records, Leaves, Records],
+            &[Dies, Records, Dies, Leaves],
+        ];
+        let seed: Option<u64> = $seed;
+        for ways in scenes {
+            match seed {
+                None => {
+                    shuttle::check_random(move || $crate::$flight::race(ways), $orders);
+                    shuttle::check_pct(move || $crate::$flight::race(ways), $orders, 3);
+                }
+                Some(seed) => {
+                    use shuttle::scheduler::{PctScheduler, RandomScheduler};
+                    let random = RandomScheduler::new_from_seed(seed, $orders);
+                    shuttle::Runner::new(random, Default::default()).run(move || $crate::$flight::race(ways));
+                    let pct = PctScheduler::new_from_seed(seed, 3, $orders);
+                    shuttle::Runner::new(pct, Default::default()).run(move || $crate::$flight::race(ways));
+                }
+            }
+        }
+    }};
+}
