@@ -16,7 +16,7 @@ use crate::workload::{Plan, Workload};
 ///
 /// A mark is written before what it is about, so a missing one proves that this part wasn't reached, and one that is
 /// there that everything before it was: a body is entered only once the claim is durable.
-fn allowed(is_write: bool, trail: &Trail, at: Option<Point>) -> &'static [ReplyKind] {
+pub(crate) fn allowed(is_write: bool, trail: &Trail, at: Option<Point>) -> &'static [ReplyKind] {
     use ReplyKind::{Executed, InDoubt, Replayed};
     match at {
         _ if trail.acknowledged => &[Replayed],

@@ -4,7 +4,8 @@
 //!
 //! - `ledger`: one line for each effect, `<call> <downstream key>`; synced before the tool returns. It stands for the
 //!   world: no crash takes a line back.
-//! - `acknowledged`: the numbers of calls whose outcome a caller got; synced before the caller goes on.
+//! - `acknowledged`: the numbers of calls whose outcome a caller got, and `<call> answered` for a person's answer that was
+//!   taken, or another chore that was done; synced before the caller goes on.
 //! - `marks`: how far the process came, not synced, which a kill doesn't need.
 
 use std::collections::BTreeMap;
@@ -12,9 +13,12 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use anyhow::ensure;
+
 const EFFECTS: &str = "ledger";
 pub(crate) const ACKNOWLEDGED: &str = "acknowledged";
 const MARKS: &str = "marks";
+const ANSWERED: &str = "answered";
 /// The names of all three.
 pub(crate) const FILES: [&str; 3] = [EFFECTS, ACKNOWLEDGED, MARKS];
 
@@ -35,6 +39,12 @@ pub enum Mark {
     Body,
     /// Its tool returns.
     Returned,
+    /// A person is to answer: it is in doubt, or waits for permission.
+    Asked,
+    /// The answer is given, or another chore begins.
+    Answering,
+    /// It is made again after the answer.
+    Again,
 }
 
 impl Mark {
@@ -43,6 +53,9 @@ impl Mark {
             Self::Begun => "begun",
             Self::Body => "body",
             Self::Returned => "returned",
+            Self::Asked => "asked",
+            Self::Answering => "answering",
+            Self::Again => "again",
         }
     }
 }
@@ -72,6 +85,15 @@ impl Ledger {
     /// If it can't be written.
     pub fn acknowledge(&self, call: u64) -> io::Result<()> {
         append(&self.acknowledged, &call.to_string())?;
+        self.acknowledged.sync_data()
+    }
+
+    /// A person's answer to the call was taken, or another chore of its number is done.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn answered(&self, call: u64) -> io::Result<()> {
+        append(&self.acknowledged, &format!("{call} {ANSWERED}"))?;
         self.acknowledged.sync_data()
     }
 
@@ -105,6 +127,14 @@ pub struct Trail {
     pub returned: bool,
     /// A caller got the outcome.
     pub acknowledged: bool,
+    /// A person was to answer.
+    pub asked: bool,
+    /// The answer was given, or another chore begun.
+    pub answering: bool,
+    /// The answer was taken, or the chore done.
+    pub answered: bool,
+    /// It was made again after the answer.
+    pub again: bool,
     /// Its effects by downstream key.
     pub effects: BTreeMap<String, u64>,
 }
@@ -140,6 +170,9 @@ impl Journal {
                     let trail = journal.calls.entry(call.parse()?).or_default();
                     trail.body |= mark == Mark::Body.name();
                     trail.returned |= mark == Mark::Returned.name();
+                    trail.asked |= mark == Mark::Asked.name();
+                    trail.answering |= mark == Mark::Answering.name();
+                    trail.again |= mark == Mark::Again.name();
                 }
             }
         }
@@ -149,7 +182,13 @@ impl Journal {
             *trail.effects.entry(downstream.to_owned()).or_default() += 1;
         }
         for line in lines(&directory.join(ACKNOWLEDGED))? {
-            journal.calls.entry(line.parse()?).or_default().acknowledged = true;
+            match line.split_once(' ') {
+                None => journal.calls.entry(line.parse()?).or_default().acknowledged = true,
+                Some((call, word)) => {
+                    ensure!(word == ANSWERED, "a strange line: {line:?}");
+                    journal.calls.entry(call.parse()?).or_default().answered = true;
+                }
+            }
         }
         Ok(journal)
     }
@@ -177,12 +216,15 @@ mod tests {
         ledger.mark(3, Mark::Body).unwrap();
         ledger.effect(3, "k").unwrap();
         ledger.effect(3, "k").unwrap();
+        ledger.mark(3, Mark::Asked).unwrap();
+        ledger.answered(3).unwrap();
         ledger.acknowledge(4).unwrap();
         File::options().append(true).open(directory.path().join(ACKNOWLEDGED)).unwrap().write_all(b"3").unwrap();
         let journal = Journal::read(directory.path()).unwrap();
         assert_eq!(journal.notes, ["opened"]);
         let three = &journal.calls[&3];
         assert_eq!((three.body, three.returned, three.acknowledged, three.count()), (true, false, false, 2));
+        assert_eq!((three.asked, three.answering, three.answered), (true, false, true));
         assert!(journal.calls[&4].acknowledged);
     }
 }

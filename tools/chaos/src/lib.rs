@@ -2,9 +2,10 @@
 //!
 //! Each mode is a module with a function that takes [`Settings`] and returns a [`Summary`]: [`kill`], [`power`],
 //! [`corrupt`] with processes and files; [`owners`], [`store`], [`time`], [`race`] without. What the first three share:
-//! [`workload`], the calls and the process that makes them;
+//! [`workload`], the calls and the process that makes them, [`chores`], the same for what isn't a plain call;
 //! [`ledger`], what really happened; [`judge`], which compares the two; [`points`], where a process can be killed.
 
+pub mod chores;
 pub mod corrupt;
 mod files;
 pub mod judge;

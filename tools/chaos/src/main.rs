@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use toolonce_chaos::points::Point;
 use toolonce_chaos::summary::Summary;
 use toolonce_chaos::workload::{self, Orders, Plan, Sizes};
-use toolonce_chaos::{Length, Settings, corrupt, kill, owners, power, race, store, time};
+use toolonce_chaos::{Length, Settings, chores, corrupt, kill, owners, power, race, store, time};
 
 /// Hostile conditions for the guard and the sled store. Effects are counted in a ledger of its own; each mode prints one
 /// line of figures. Exit code 1 if anything was lost, happened twice or can't be explained; 2 if the test itself failed.
@@ -27,14 +27,17 @@ enum Mode {
     /// from 16 bytes to 4 MB. It is killed: before the claim is written, between the claim and the body, in the body
     /// before and after the effect, before the record, between record and reply (it kills itself there); while it opens
     /// the store, while a large result is recorded in pieces, and at random with four calls under way (killed from
-    /// outside). Every fourth store has no guard and is killed while six tasks commit and delete. Each kill is known to
-    /// have hit what it was for.
+    /// outside). Every fourth store has no guard and is killed while six tasks commit and delete. In every fourth the
+    /// child is killed before or after a commit of, or during, a recorded step, a person's answer (it happened, it did not,
+    /// approved, denied), a fork of the run, the removal of an old run. Half of the stores are sealed. Each kill is
+    /// known to have hit what it was for.
     ///
     /// After each: the store is opened, the run resumed, the calls made again, doubts settled as the ledger says.
     /// Counted: lost, a call whose outcome was acknowledged in a synced log and doesn't come back byte by byte; twice, a
     /// write with two effects in the ledger or a keyed one under two downstream keys; unexplained, an answer that the
     /// marks of the process rule out, such as a doubt about a call whose claim was never written, or none about one
-    /// whose body was entered.
+    /// whose body was entered. A recorded step comes back without being computed, an answer that was taken holds, a fork is whole
+    /// or can be made, a removed run is whole or gone and never begins anew.
     ///
     /// A kill leaves the page cache alone: for what a power cut takes see `power`.
     Kill(Common),
@@ -44,14 +47,15 @@ enum Mode {
     /// store's directory with its contents, in order, and when each sync began and ended. From such a trace any number of
     /// cuts is simulated: what a sync that ended before the cut covered is there; of all later writes a random part is,
     /// in any order, torn at sectors of 512 bytes; creations, renames and removals survive in their order up to a random
-    /// one, surely only up to the last sync of their directory. Then as after a kill.
+    /// one, surely only up to the last sync of their directory. Then as after a kill. Every other workload does the chores
+    /// that `kill` names, and every other two are on a sealed store.
     ///
     /// Modelled after POSIX, so harsher than ext4, where syncing a file saves its name too. Not modelled: disks that
     /// lie about a sync, sectors that are torn within, bits that flip (see `corrupt`), writes through memory maps.
     Power(Power),
     /// Damaged, lost, exchanged, older and read-only files
     ///
-    /// A store with settled calls and calls in doubt is closed. Then, again and again from the same files, one thing is
+    /// A store with settled calls and calls in doubt, every third one sealed, is closed. Then, again and again from the same files, one thing is
     /// done to one file or to the directory: bits flipped, sectors zeroed, the end cut off, a file deleted or exchanged
     /// for another, the directory deleted, an older copy put in its place, a newer format version written, all rights
     /// to write taken away. The store is opened and every call made again.
@@ -107,6 +111,9 @@ enum Mode {
     /// Works until it is killed.
     #[command(hide = true)]
     Child(Child),
+    /// Does chores until it is killed.
+    #[command(hide = true)]
+    ChoresChild(ChoresChild),
     /// Commits until it is killed.
     #[command(hide = true)]
     CommitsChild { directory: PathBuf },
@@ -156,16 +163,50 @@ struct Child {
     count: u64,
     #[arg(long)]
     at_once: bool,
+    #[arg(long)]
+    sealed: bool,
     #[arg(long, value_parser = |name: &str| Point::of_name(name).ok_or("no such point"))]
     point: Option<Point>,
     #[arg(long, default_value_t = 1)]
     nth: u64,
 }
 
+#[derive(Debug, Args)]
+struct ChoresChild {
+    directory: PathBuf,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long, value_parser = |name: &str| Sizes::of_name(name).ok_or("no such sizes"))]
+    sizes: Sizes,
+    #[arg(long)]
+    sealed: bool,
+    #[arg(long)]
+    first: u64,
+    #[arg(long)]
+    count: u64,
+    #[arg(long, requires = "point")]
+    chore: Option<u64>,
+    #[arg(long, value_parser = |name: &str| Point::of_name(name).ok_or("no such point"))]
+    point: Option<Point>,
+    #[arg(long, default_value_t = 1)]
+    nth: u64,
+}
+
+impl ChoresChild {
+    fn orders(&self) -> chores::Orders {
+        chores::Orders {
+            plan: Plan { seed: self.seed, sizes: self.sizes, sealed: self.sealed },
+            first: self.first,
+            count: self.count,
+            point: self.chore.zip(self.point).map(|(chore, point)| (chore, point, self.nth)),
+        }
+    }
+}
+
 impl Child {
     fn orders(&self) -> Orders {
         Orders {
-            plan: Plan { seed: self.seed, sizes: self.sizes },
+            plan: Plan { seed: self.seed, sizes: self.sizes, sealed: self.sealed },
             first: self.first,
             count: self.count,
             at_once: self.at_once,
@@ -200,6 +241,7 @@ fn main() -> ExitCode {
         Mode::Race(common) => common.settings().map_err(Into::into).and_then(|settings| race::run(&settings)),
         Mode::OpenChild { directory } => return ended(owners::child(directory)),
         Mode::Child(child) => return ended(workload::child(&child.directory, &child.orders())),
+        Mode::ChoresChild(child) => return ended(chores::child(&child.directory, &child.orders())),
         Mode::CommitsChild { directory } => return ended(kill::commits_child(directory)),
         Mode::CorruptChild(arguments) => return ended(corrupt::child(arguments)),
     };

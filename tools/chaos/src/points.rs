@@ -1,7 +1,7 @@
 //! Named points of a call, at which a process can kill itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rustix::process::{Signal, getpid, kill_process};
 use toolonce::store::{
@@ -25,10 +25,14 @@ pub enum Point {
     BeforeRecord,
     /// The end is durable, and nobody was answered.
     RecordBeforeReply,
+    /// A commit of a chore (a step, an answer, a fork, a removal) isn't handed to the store.
+    BeforeCommit,
+    /// It is durable.
+    AfterCommit,
 }
 
 impl Point {
-    /// All of them, in the order of a call.
+    /// Those of a call, in its order.
     pub const ALL: [Self; 6] = [
         Self::BeforeClaim,
         Self::ClaimBeforeBody,
@@ -47,13 +51,27 @@ impl Point {
             Self::EffectBeforeRecord => "effect-before-record",
             Self::BeforeRecord => "before-record",
             Self::RecordBeforeReply => "record-before-reply",
+            Self::BeforeCommit => "before-commit",
+            Self::AfterCommit => "after-commit",
         }
     }
 
     /// The point of this name.
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|point| point.name() == name)
+        let all = Self::ALL.into_iter().chain([Self::BeforeCommit, Self::AfterCommit]);
+        all.into_iter().find(|point| point.name() == name)
     }
+}
+
+/// Which commits of a chore are points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commits {
+    /// None: no chore is under way.
+    None,
+    /// What it waits for; not the notes that other calls have left.
+    Synced,
+    /// All of them.
+    All,
 }
 
 /// The points of a process, and at which it dies.
@@ -61,17 +79,33 @@ impl Point {
 pub struct Points {
     deadly: Option<(Point, AtomicU64)>,
     ledger: Option<Arc<Ledger>>,
+    /// Which commits of a chore are points: 0 none, 1 the synced ones, 2 all.
+    armed: AtomicU8,
 }
 
 impl Points {
     /// Kills this process when it reaches the point for the n-th time, from 1, and notes that in `ledger` first.
     pub fn new(deadly: Option<(Point, u64)>, ledger: Arc<Ledger>) -> Self {
-        Self { deadly: deadly.map(|(point, nth)| (point, AtomicU64::new(nth))), ledger: Some(ledger) }
+        Self {
+            deadly: deadly.map(|(point, nth)| (point, AtomicU64::new(nth))),
+            ledger: Some(ledger),
+            armed: AtomicU8::new(0),
+        }
     }
 
     /// Harmless ones.
     pub fn none() -> Self {
-        Self { deadly: None, ledger: None }
+        Self { deadly: None, ledger: None, armed: AtomicU8::new(0) }
+    }
+
+    /// From here on these commits are points of their own, whatever they are for.
+    pub fn arm(&self, commits: Commits) {
+        self.armed.store(commits as u8, Ordering::Release);
+    }
+
+    fn is_armed(&self, durability: Durability) -> bool {
+        let least = if durability == Durability::Synced { Commits::Synced } else { Commits::All };
+        self.armed.load(Ordering::Acquire) >= least as u8
     }
 
     /// The process got here.
@@ -111,7 +145,9 @@ impl Store for Watched {
     }
 
     fn commit(&self, batch: Batch, durability: Durability) -> BoxFuture<'_, Result<Committed, StoreError>> {
+        let is_armed = self.points.is_armed(durability);
         let around = match batch.purpose {
+            _ if is_armed => Some((Point::BeforeCommit, Point::AfterCommit)),
             Purpose::Claim => Some((Point::BeforeClaim, Point::ClaimBeforeBody)),
             Purpose::Complete => Some((Point::BeforeRecord, Point::RecordBeforeReply)),
             _ => None,

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use toolonce::store::SledOptions;
-use toolonce::{Attempt, Call, Guard, Policy, Registry, Reply, ReplyKind, Run, Seen, ToolError, provider, value_tool};
+use toolonce::store::{SledOptions, Store};
+use toolonce::{
+    Attempt, Call, Guard, GuardBuilder, Policy, Registry, Reply, ReplyKind, Run, SealKeys, Seen, ToolError, provider,
+    value_tool,
+};
 
 use crate::ledger::{Ledger, Mark};
 use crate::points::{Point, Points, Watched};
@@ -20,13 +23,17 @@ const RUN: &str = "chaos";
 /// Calls of one assistant message.
 pub const PER_TURN: u64 = 4;
 /// How long an answer may take: nothing here takes a second.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The largest result that the guard is to keep.
 const MAX_RESULT: usize = 8 << 20;
+/// What a sealed store is sealed with. Nothing here is secret.
+const SEAL: [u8; 32] = [7; 32];
 
 /// How large results are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
+    /// Short ones, few of several kB and single ones of megabytes among them.
+    Small,
     /// Up to 100 kB.
     Moderate,
     /// Some of several megabytes among them.
@@ -37,6 +44,7 @@ impl Sizes {
     /// The name on the command line of a child.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Small => "small",
             Self::Moderate => "moderate",
             Self::Large => "large",
         }
@@ -44,7 +52,7 @@ impl Sizes {
 
     /// The sizes of this name.
     pub fn of_name(name: &str) -> Option<Self> {
-        [Self::Moderate, Self::Large].into_iter().find(|sizes| sizes.name() == name)
+        [Self::Small, Self::Moderate, Self::Large].into_iter().find(|sizes| sizes.name() == name)
     }
 }
 
@@ -55,10 +63,18 @@ pub struct Plan {
     pub seed: u64,
     /// How large results are.
     pub sizes: Sizes,
+    /// Whether all that is stored is encrypted.
+    pub sealed: bool,
 }
 
 impl Plan {
-    fn random(self, call: u64, what: u64) -> fastrand::Rng {
+    /// A guard on a store, as all processes of a case build it.
+    pub(crate) fn guard(self, store: impl Store) -> GuardBuilder {
+        let guard = Guard::builder(store, "chaos").max_result(MAX_RESULT).patience(PATIENCE);
+        if self.sealed { guard.seal(SealKeys::new(SEAL)) } else { guard }
+    }
+
+    pub(crate) fn random(self, call: u64, what: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (call << 8 | what))
     }
 
@@ -70,10 +86,19 @@ impl Plan {
     /// The length of the call's result in bytes.
     pub fn size(self, call: u64) -> usize {
         let mut random = self.random(call, 1);
-        if self.sizes == Sizes::Large && call % 16 == 13 {
+        let is_large = match self.sizes {
+            Sizes::Small => call % 64 == 13,
+            Sizes::Moderate => false,
+            Sizes::Large => call % 16 == 13,
+        };
+        if is_large {
             return random.usize(2_000_000..4_000_000);
         }
-        match random.u8(..20) {
+        let n = random.u8(..20);
+        if self.sizes == Sizes::Small {
+            return if n < 16 { random.usize(16..400) } else { random.usize(4_000..12_000) };
+        }
+        match n {
             0..10 => random.usize(16..400),
             10..14 => 4_000 + random.usize(..200),
             14..17 => 32_000 + random.usize(..1_000),
@@ -134,7 +159,7 @@ impl Workload {
         let store = SledOptions::new(directory.join(STORE)).open().await?;
         let points = Arc::new(points);
         let store = Watched::new(store, Arc::clone(&points));
-        let guard = Guard::builder(store, "chaos").max_result(MAX_RESULT).patience(PATIENCE).build().await?;
+        let guard = plan.guard(store).build().await?;
         let mut tools = Registry::new(&guard);
         for (name, policy) in [("pay", Policy::write()), ("charge", Policy::keyed(provider::STRIPE))] {
             let schema = json!({"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]});
@@ -255,8 +280,10 @@ pub(crate) fn arguments(directory: &Path, orders: &Orders) -> Vec<std::ffi::OsSt
         add("point", point.name().to_owned());
         add("nth", nth.to_string());
     }
-    if orders.at_once {
-        arguments.push("--at-once".into());
+    for (is_set, flag) in [(orders.at_once, "--at-once"), (orders.plan.sealed, "--sealed")] {
+        if is_set {
+            arguments.push(flag.into());
+        }
     }
     arguments
 }

@@ -28,6 +28,8 @@ pub struct ChildArguments {
     pub(super) seed: u64,
     #[arg(long, value_parser = |name: &str| Sizes::of_name(name).ok_or("no such sizes"))]
     pub(super) sizes: Sizes,
+    #[arg(long)]
+    pub(super) sealed: bool,
     /// The first case.
     #[arg(long)]
     pub(super) first: u64,
@@ -49,7 +51,7 @@ pub fn child(arguments: &ChildArguments) -> anyhow::Result<()> {
     // Panics inside of sled are expected; what matters is whether they get out.
     std::panic::set_hook(Box::new(|_| {}));
     let journal = Journal::read(&arguments.copies)?;
-    let plan = Plan { seed: arguments.seed, sizes: arguments.sizes };
+    let plan = Plan { seed: arguments.seed, sizes: arguments.sizes, sealed: arguments.sealed };
     if let Some(directory) = &arguments.as_it_is {
         say(format_args!("case 0 read-only-directory everywhere"))?;
         look(directory, &arguments.copies, plan, &journal)?;

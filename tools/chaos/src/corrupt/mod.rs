@@ -51,7 +51,8 @@ pub fn run(settings: &Settings) -> anyhow::Result<Summary> {
         let copies = crate::scratch()?;
         // Some stores are longer than a few of sled's segments. Copying them takes its time.
         let sizes = if group.n % 8 == 2 { Sizes::Large } else { Sizes::Moderate };
-        let plan = Plan { seed: group.seed(), sizes };
+        // Every third one is sealed.
+        let plan = Plan { seed: group.seed(), sizes, sealed: group.n % 3 == 1 };
         prepare(group.settings, copies.path(), plan)?;
         let mut next = 1;
         while next < group.cases {
@@ -95,6 +96,9 @@ fn copy(directory: &Path, name: &str) -> anyhow::Result<()> {
 fn child_command(program: &Path, copies: &Path, plan: Plan) -> Command {
     let mut command = Command::new(program);
     command.arg("corrupt-child").arg(copies).args(["--seed", &plan.seed.to_string(), "--sizes", plan.sizes.name()]);
+    if plan.sealed {
+        command.arg("--sealed");
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
