@@ -55,10 +55,11 @@ enum Mode {
     Power(Power),
     /// Damaged, lost, exchanged, older and read-only files
     ///
-    /// A store with settled calls and calls in doubt, every third one sealed, is closed. Then, again and again from the same files, one thing is
-    /// done to one file or to the directory: bits flipped, sectors zeroed, the end cut off, a file deleted or exchanged
-    /// for another, the directory deleted, an older copy put in its place, a newer format version written, all rights
-    /// to write taken away. The store is opened and every call made again.
+    /// A store with settled calls and calls in doubt, every third one sealed, is closed, or, every other one, left as
+    /// a kill leaves it. Then, again and again from the same files, one thing, at times several, is done to one file or
+    /// to the directory: bits flipped, sectors zeroed, the end cut off, a file deleted or exchanged for another, the
+    /// directory deleted, an older copy put in its place, a newer format version written, all rights to write taken
+    /// away. The store is opened and every call made again.
     ///
     /// Allowed: a refusal to open, and for each call its own outcome, an error, that it is in doubt, or that it was done
     /// and its result can't be read. Counted: twice,

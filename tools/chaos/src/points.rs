@@ -81,6 +81,8 @@ pub struct Points {
     ledger: Option<Arc<Ledger>>,
     /// Which commits of a chore are points: 0 none, 1 the synced ones, 2 all.
     armed: AtomicU8,
+    /// Sequence number of the newest commit.
+    newest: AtomicU64,
 }
 
 impl Points {
@@ -90,12 +92,18 @@ impl Points {
             deadly: deadly.map(|(point, nth)| (point, AtomicU64::new(nth))),
             ledger: Some(ledger),
             armed: AtomicU8::new(0),
+            newest: AtomicU64::new(0),
         }
     }
 
     /// Harmless ones.
     pub fn none() -> Self {
-        Self { deadly: None, ledger: None, armed: AtomicU8::new(0) }
+        Self { deadly: None, ledger: None, armed: AtomicU8::new(0), newest: AtomicU64::new(0) }
+    }
+
+    /// Sequence number of the newest commit that the store made.
+    pub fn newest(&self) -> u64 {
+        self.newest.load(Ordering::Acquire)
     }
 
     /// From here on these commits are points of their own, whatever they are for.
@@ -152,12 +160,16 @@ impl Store for Watched {
             Purpose::Complete => Some((Point::BeforeRecord, Point::RecordBeforeReply)),
             _ => None,
         };
-        let Some((before, after)) = around else { return self.store.commit(batch, durability) };
         Box::pin(async move {
-            self.points.reach(before);
+            if let Some((before, _)) = around {
+                self.points.reach(before);
+            }
             let committed = self.store.commit(batch, durability).await;
-            if matches!(committed, Ok(Committed::Applied(_))) {
-                self.points.reach(after);
+            if let Ok(Committed::Applied(version)) = &committed {
+                self.points.newest.fetch_max(version.0, Ordering::AcqRel);
+                if let Some((_, after)) = around {
+                    self.points.reach(after);
+                }
             }
             committed
         })

@@ -1,9 +1,10 @@
 //! The calls that are made, here or in a process that is about to die. Everything follows from a seed and the call's
 //! number: its tool, its arguments and its result, so that what must come back is known without a copy.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -142,6 +143,7 @@ pub struct Workload {
     tools: Registry,
     run: Run,
     ledger: Arc<Ledger>,
+    points: Arc<Points>,
 }
 
 impl Workload {
@@ -171,7 +173,7 @@ impl Workload {
             tools.add(value_tool(name, "Moves money", schema, policy, body))?;
         }
         let run = Run::start_or_resume(&guard, RUN, seen).await?;
-        Ok(Self { plan, guard, tools, run, ledger })
+        Ok(Self { plan, guard, tools, run, ledger, points })
     }
 
     /// Makes one call.
@@ -206,6 +208,23 @@ impl Workload {
             }
         }
         Ok(())
+    }
+
+    /// Waits until the witness of the store in `directory` has seen all that is safe now, and nothing is on its way.
+    ///
+    /// # Errors
+    /// If it can't be read, or never does.
+    pub async fn witnessed(&self, directory: &Path) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let witness = fs::read_to_string(directory.join(format!("{STORE}.witness")))?;
+            let seen = witness.lines().find_map(|line| line.strip_prefix("sequence ")).context("no sequence")?;
+            if self.points.newest() <= seen.parse()? {
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < until, "the witness never sees commit {}", self.points.newest());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Closes the store.

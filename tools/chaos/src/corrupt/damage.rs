@@ -66,15 +66,28 @@ impl Damage {
     }
 }
 
-/// The files after one thing was done to them, its name, and where it was done.
+/// The files after something was done to them, its name, and where it was done: one thing in seven of eight cases,
+/// else two or three.
 pub(super) fn damaged(copies: &Copies, random: &mut fastrand::Rng) -> (Files, &'static str, String) {
     loop {
         let damage = Damage::random(random);
         let mut files = copies.now.clone();
-        let at = apply(damage, &mut files, copies, random);
+        let mut at = apply(damage, &mut files, copies, random);
         // Zeros over zeros, or a copy that isn't older, do nothing: another one.
-        if files != copies.now {
+        if files == copies.now {
+            continue;
+        }
+        if random.u8(..8) != 0 {
             return (files, damage.name(), at);
+        }
+        for _ in 0..random.u8(1..3) {
+            let more = Damage::random(random);
+            if !files.is_empty() {
+                at = format!("{at}, {} {}", more.name(), apply(more, &mut files, copies, random));
+            }
+        }
+        if files != copies.now {
+            return (files, "several", at);
         }
     }
 }
@@ -111,6 +124,9 @@ fn apply(damage: Damage, files: &mut Files, copies: &Copies, random: &mut fastra
         Damage::NewerFormat => {
             let formats = files.values_mut().filter(|contents| contents.starts_with(b"toolonce "));
             let mut formats = formats.collect::<Vec<_>>();
+            if formats.is_empty() {
+                return name;
+            }
             let n = random.usize(..formats.len());
             let text = String::from_utf8_lossy(formats[n]).replace("\nformat 1\n", "\nformat 2\n");
             *formats[n] = text.into_bytes();
@@ -123,11 +139,14 @@ fn apply(damage: Damage, files: &mut Files, copies: &Copies, random: &mut fastra
     name
 }
 
-/// The log in two of three cases: the rest is small.
+/// The log in two of three cases, sled's or the one in front of it: the rest is small.
 fn some_file(files: &Files, random: &mut fastrand::Rng) -> String {
     let log = format!("{STORE}/db");
-    if random.u8(..3) != 0 && files.contains_key(&log) {
-        return log;
+    let journal = files.keys().find(|name| name.contains("/toolonce.journal."));
+    match (random.u8(..3), journal) {
+        (1, Some(journal)) => return journal.clone(),
+        (1 | 2, _) if files.contains_key(&log) => return log,
+        _ => {}
     }
     files.keys().nth(random.usize(..files.len())).cloned().unwrap_or(log)
 }
@@ -187,6 +206,6 @@ mod tests {
             assert_ne!(files, copies.now);
             met.insert(name);
         }
-        assert_eq!(met.len(), 13);
+        assert_eq!(met.len(), 14);
     }
 }

@@ -1,7 +1,7 @@
 //! Damaged, lost, exchanged, older and read-only files.
 //!
-//! A store with settled calls and one in doubt is closed, and the same files are damaged again and again, each time in
-//! one way (`damage`). A child process opens what is left and makes every call once more (`child`): it
+//! A store with settled calls and one in doubt is closed, or, every other one, left as it lies open, as a kill leaves it;
+//! and the same files are damaged again and again, mostly in one way (`damage`). A child process opens what is left and makes every call once more (`child`): it
 //! may be refused, or get its own outcome, an error, that it is in doubt, or that it was done and its result can't be
 //! read. What it may not: execute a call again that the ledger has, get another outcome, panic, hang.
 
@@ -14,18 +14,20 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use toolonce::Seen;
 
 pub use self::child::{ChildArguments, child};
 use crate::files::{contents_of, write_all};
-use crate::ledger::FILES;
-use crate::points::Point;
+use crate::ledger::{FILES, Ledger};
+use crate::points::{Point, Points};
 use crate::summary::{Findings, Kind, Summary};
-use crate::workload::{self, Orders, PER_TURN, Plan, Sizes};
+use crate::workload::{self, Orders, PER_TURN, Plan, Sizes, Workload};
 use crate::{Group, Settings};
 
 /// Mutations of one store, one of which is taking the right to write away.
@@ -53,7 +55,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Summary> {
         let sizes = if group.n % 8 == 2 { Sizes::Large } else { Sizes::Moderate };
         // Every third one is sealed.
         let plan = Plan { seed: group.seed(), sizes, sealed: group.n % 3 == 1 };
-        prepare(group.settings, copies.path(), plan)?;
+        prepare(group.settings, copies.path(), plan, group.n % 2 == 1)?;
         let mut next = 1;
         while next < group.cases {
             let mut command = child_command(&group.settings.program, copies.path(), plan);
@@ -70,8 +72,9 @@ pub fn run(settings: &Settings) -> anyhow::Result<Summary> {
     })
 }
 
-/// Makes the store and its copies: some calls, a copy, a call in doubt, more calls, a copy.
-fn prepare(settings: &Settings, directory: &Path, plan: Plan) -> anyhow::Result<()> {
+/// Makes the store and its copies: some calls, a copy, a call in doubt, more calls, a copy; the last one perhaps while
+/// the store is open.
+fn prepare(settings: &Settings, directory: &Path, plan: Plan, is_open: bool) -> anyhow::Result<()> {
     let orders = |first, count| Orders { plan, first, count, at_once: true, point: None };
     let count = PER_TURN * if plan.sizes == Sizes::Large { 8 } else { 3 };
     workload::child(directory, &orders(0, count))?;
@@ -83,8 +86,19 @@ fn prepare(settings: &Settings, directory: &Path, plan: Plan) -> anyhow::Result<
     let output = Command::new(&settings.program).args(workload::arguments(directory, &killed)).output()?;
     ensure!(output.status.code().is_none(), "the child wasn't killed but ended with {}", output.status);
     // Opened for the third time, it has a snapshot: sled then doesn't read what is before it.
-    workload::child(directory, &orders((doubt / PER_TURN + 1) * PER_TURN, count))?;
-    copy(directory, NOW)
+    let last = orders((doubt / PER_TURN + 1) * PER_TURN, count);
+    if !is_open {
+        workload::child(directory, &last)?;
+        return copy(directory, NOW);
+    }
+    crate::runtime()?.block_on(async {
+        let ledger = Arc::new(Ledger::open(directory)?);
+        let workload = Workload::open(directory, plan, ledger, Points::none(), Seen::Nothing).await?;
+        workload.work(last.first, last.count, last.at_once).await?;
+        workload.witnessed(directory).await?;
+        copy(directory, NOW)?;
+        workload.close().await
+    })
 }
 
 fn copy(directory: &Path, name: &str) -> anyhow::Result<()> {
