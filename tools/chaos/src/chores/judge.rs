@@ -36,10 +36,13 @@ fn first(kind: Chore, trail: &Trail, at: Option<Point>) -> &'static [ReplyKind] 
         Chore::Deny => &[AwaitingApproval, Denied],
         // The call that was made again may have left a doubt of its own.
         Chore::DidNotHappen | Chore::Approve if trail.returned => &[Replayed, InDoubt],
+        Chore::Approve if trail.body => &[InDoubt],
         Chore::DidNotHappen | Chore::Approve if trail.again => &[Executed, InDoubt],
-        Chore::DidNotHappen | Chore::Approve if holds => &[Executed],
+        Chore::DidNotHappen if holds => &[Executed],
         Chore::DidNotHappen => &[InDoubt, Executed],
-        Chore::Approve => &[AwaitingApproval, Executed],
+        // Whoever asked first may still have been there, and have claimed it once it was approved.
+        Chore::Approve if holds => &[Executed, InDoubt],
+        Chore::Approve => &[AwaitingApproval, Executed, InDoubt],
         _ => allowed(true, trail, None),
     }
 }
@@ -328,7 +331,9 @@ mod tests {
         assert_eq!(first(Chore::Happened, &answered, None), [Replayed]);
         assert_eq!(first(Chore::Deny, &answered, None), [Denied]);
         assert_eq!(first(Chore::Deny, &Trail::default(), None), [AwaitingApproval]);
-        assert_eq!(first(Chore::Approve, &answered, None), [Executed]);
+        assert_eq!(first(Chore::Approve, &answered, None), [InDoubt]);
+        let not_entered = Trail { body: false, ..answered.clone() };
+        assert_eq!(first(Chore::Approve, &not_entered, None), [Executed, InDoubt]);
         assert_eq!(first(Chore::DidNotHappen, &answered, None), [Executed]);
         assert_eq!(first(Chore::DidNotHappen, &answering, None), [InDoubt, Executed]);
     }
