@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::summary::Summary;
 
@@ -40,7 +40,7 @@ pub enum Length {
     /// Some minutes.
     #[default]
     Usual,
-    /// What the figures in the documentation are from.
+    /// Many minutes: before a release.
     Long,
 }
 
@@ -53,8 +53,7 @@ pub struct Settings {
     pub cases: Option<u64>,
     /// Decides everything that isn't up to the scheduler.
     pub seed: u64,
-    /// Does only the group of injections with this number, from 0: a failure names it. The number of injections must be
-    /// large enough that there is such a group.
+    /// Does only the group of injections with this number, from 0: a failure names it.
     pub only: Option<u64>,
     /// The program itself: children are started from it.
     pub program: PathBuf,
@@ -80,6 +79,10 @@ impl Settings {
         (cases, size): (u64, u64),
         work: impl Fn(&Group<'_>, &mut Summary) -> anyhow::Result<()> + Sync,
     ) -> anyhow::Result<Summary> {
+        if let Some(only) = self.only {
+            let groups = cases.div_ceil(size);
+            ensure!(only < groups, "there is no group {only}, only 0 to {}: say --long or --cases too", groups - 1);
+        }
         let next = AtomicU64::new(0);
         let found = Mutex::new(BTreeMap::new());
         let worker = || {
@@ -129,7 +132,14 @@ impl Group<'_> {
 
 impl fmt::Display for Group<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cargo chaos {} --seed {} --only {}", self.mode, self.settings.seed, self.n)
+        write!(f, "cargo chaos {}", self.mode)?;
+        match (self.settings.cases, self.settings.length) {
+            (Some(cases), _) => write!(f, " --cases {cases}")?,
+            (None, Length::Short) => f.write_str(" --short")?,
+            (None, Length::Usual) => {}
+            (None, Length::Long) => f.write_str(" --long")?,
+        }
+        write!(f, " --seed {} --only {}", self.settings.seed, self.n)
     }
 }
 

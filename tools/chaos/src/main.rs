@@ -27,17 +27,17 @@ enum Mode {
     /// from 16 bytes to 4 MB. It is killed: before the claim is written, between the claim and the body, in the body
     /// before and after the effect, before the record, between record and reply (it kills itself there); while it opens
     /// the store, while a large result is recorded in pieces, and at random with four calls under way (killed from
-    /// outside). Every fourth store has no guard and is killed while six tasks commit and delete. In every fourth the
-    /// child is killed before or after a commit of, or during, a recorded step, a person's answer (it happened, it did not,
-    /// approved, denied), a fork of the run, the removal of an old run. Half of the stores are sealed. Each kill is
-    /// known to have hit what it was for.
+    /// outside). Every fourth store has no guard and is killed while six tasks commit and delete, also while sled takes
+    /// in what the journal in front of it has. In every fourth the child is killed before or after a commit of, or
+    /// during, a recorded step, a person's answer (it happened, it did not, approved, denied), a fork of the run, the
+    /// removal of an old run. Half of the stores are sealed. Each kill is known to have hit what it was for.
     ///
     /// After each: the store is opened, the run resumed, the calls made again, doubts settled as the ledger says.
     /// Counted: lost, a call whose outcome was acknowledged in a synced log and doesn't come back byte by byte; twice, a
     /// write with two effects in the ledger or a keyed one under two downstream keys; unexplained, an answer that the
     /// marks of the process rule out, such as a doubt about a call whose claim was never written, or none about one
-    /// whose body was entered. A recorded step comes back without being computed, an answer that was taken holds, a fork is whole
-    /// or can be made, a removed run is whole or gone and never begins anew.
+    /// whose body was entered. A recorded step comes back without being computed, an answer that was taken holds, a fork
+    /// is whole or can be made, a removed run is whole or gone and never begins anew.
     ///
     /// A kill leaves the page cache alone: for what a power cut takes see `power`.
     Kill(Common),
@@ -128,7 +128,7 @@ struct Common {
     /// For each run of the tests
     #[arg(long, conflicts_with = "long")]
     short: bool,
-    /// For the figures in the documentation
+    /// Before a release
     #[arg(long)]
     long: bool,
     /// Decides all that isn't up to the scheduler

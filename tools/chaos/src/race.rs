@@ -1,9 +1,7 @@
 //! Equal calls that race: for their effect, at its end, and while their leader panics, its caller leaves or the runtime is
 //! shut down; and tools that call the guard from inside.
 //!
-//! The flight of one process is a mutex around a map and a watch channel, both taken from tokio and std. Model checkers
-//! (loom, shuttle) need both replaced by their own; tokio's channel and the guard's tasks would have to be stood in for,
-//! and what was checked wouldn't be what runs. So real threads race, often.
+//! `tests/shuttle` tries the flight of one process in every order; here real threads race, often, through the whole guard.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -79,7 +79,7 @@ fn without_syncs_of_the_log_power_cuts_lose() {
     assert!(figures[2].1 > 0, "{figures:?}");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cargo chaos power --seed 2 --only 0"), "{said}");
+    assert!(said.contains("cargo chaos power --cases 10 --seed 2 --only 0"), "{said}");
 }
 
 #[test]
@@ -99,4 +99,6 @@ fn help_explains_each_mode() {
     }
     let output = run(&["kill", "--short", "--long"]);
     assert_eq!(output.status.code(), Some(2));
+    let output = run(&["race", "--short", "--only", "999"]);
+    assert_eq!(output.status.code(), Some(2), "a group that isn't there was done");
 }

@@ -39,6 +39,9 @@ pub struct ChildArguments {
     /// Opens the store of this directory as it is, as the only case.
     #[arg(long)]
     pub(super) as_it_is: Option<PathBuf>,
+    /// Nothing was done to it, so that everything must be there.
+    #[arg(long, requires = "as_it_is")]
+    pub(super) untouched: bool,
 }
 
 /// Damages the copies in one way after the other and looks what happens. Prints lines: `case`, its number, kind and
@@ -53,8 +56,11 @@ pub fn child(arguments: &ChildArguments) -> anyhow::Result<()> {
     let journal = Journal::read(&arguments.copies)?;
     let plan = Plan { seed: arguments.seed, sizes: arguments.sizes, sealed: arguments.sealed };
     if let Some(directory) = &arguments.as_it_is {
-        say(format_args!("case 0 read-only-directory everywhere"))?;
-        look(directory, &arguments.copies, plan, &journal)?;
+        match arguments.untouched {
+            true => say(format_args!("control untouched"))?,
+            false => say(format_args!("case 0 read-only-directory everywhere"))?,
+        }
+        look(directory, &arguments.copies, plan, &journal, arguments.untouched)?;
         return Ok(());
     }
     let copies =
@@ -65,7 +71,7 @@ pub fn child(arguments: &ChildArguments) -> anyhow::Result<()> {
         say(format_args!("case {case} {damage} {place}"))?;
         let directory = crate::scratch()?;
         write_all(directory.path(), &files)?;
-        if look(directory.path(), directory.path(), plan, &journal)? > SLOW {
+        if look(directory.path(), directory.path(), plan, &journal, false)? > SLOW {
             break;
         }
     }
@@ -83,11 +89,17 @@ fn finding(kind: Kind, text: &str) -> io::Result<()> {
 }
 
 /// Opens the store in `directory` and makes its calls again. Effects go to the ledger in `effects`.
-fn look(directory: &Path, effects: &Path, plan: Plan, journal: &Journal) -> anyhow::Result<Duration> {
+fn look(
+    directory: &Path,
+    effects: &Path,
+    plan: Plan,
+    journal: &Journal,
+    is_untouched: bool,
+) -> anyhow::Result<Duration> {
     let start = Instant::now();
     let effects_before = Journal::read(effects)?;
     let runtime = crate::runtime()?;
-    let work = || runtime.block_on(calls(directory, effects, plan, journal));
+    let work = || runtime.block_on(calls(directory, effects, plan, journal, is_untouched));
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => done?,
         Err(_) => finding(Kind::Unexplained, "a panic came out of the library")?,
@@ -110,7 +122,13 @@ fn says_lost(reply: &Reply) -> bool {
     !kept && reply.message().contains("damaged or lost")
 }
 
-async fn calls(directory: &Path, effects: &Path, plan: Plan, journal: &Journal) -> anyhow::Result<()> {
+async fn calls(
+    directory: &Path,
+    effects: &Path,
+    plan: Plan,
+    journal: &Journal,
+    is_untouched: bool,
+) -> anyhow::Result<()> {
     let ledger = Arc::new(Ledger::open(effects)?);
     let workload = match Workload::open(directory, plan, ledger, Points::none(), Seen::Nothing).await {
         Ok(workload) => workload,
@@ -127,6 +145,11 @@ async fn calls(directory: &Path, effects: &Path, plan: Plan, journal: &Journal) 
         let is_whole = plan.is_result(call, &reply);
         let told = format!("call {call} was answered {}: {:.200}", reply.kind(), reply.message());
         match reply.kind() {
+            kind if is_untouched && trail.acknowledged => {
+                if kind != ReplyKind::Replayed || !is_whole {
+                    finding(Kind::Lost, &told)?;
+                }
+            }
             ReplyKind::Replayed if trail.acknowledged && (is_whole || says_lost(&reply)) => {}
             ReplyKind::Replayed => finding(Kind::Lost, &told)?,
             // The store said that it can't be read, or the call isn't known to have happened.

@@ -1,9 +1,9 @@
 //! Damaged, lost, exchanged, older and read-only files.
 //!
 //! A store with settled calls and one in doubt is closed, or, every other one, left as it lies open, as a kill leaves it;
-//! and the same files are damaged again and again, mostly in one way (`damage`). A child process opens what is left and makes every call once more (`child`): it
-//! may be refused, or get its own outcome, an error, that it is in doubt, or that it was done and its result can't be
-//! read. What it may not: execute a call again that the ledger has, get another outcome, panic, hang.
+//! and the same files are damaged again and again, mostly in one way (`damage`). A child process opens what is left and
+//! makes every call once more (`child`): it may be refused, or get its own outcome, an error, that it is in doubt, or
+//! that it was done and its result can't be read; where nothing was damaged, its own outcome. What it may not: execute a call again that the ledger has, get another outcome, panic, hang.
 
 mod child;
 mod damage;
@@ -56,6 +56,7 @@ pub fn run(settings: &Settings) -> anyhow::Result<Summary> {
         // Every third one is sealed.
         let plan = Plan { seed: group.seed(), sizes, sealed: group.n % 3 == 1 };
         prepare(group.settings, copies.path(), plan, group.n % 2 == 1)?;
+        untouched(group, copies.path(), plan, summary)?;
         let mut next = 1;
         while next < group.cases {
             let mut command = child_command(&group.settings.program, copies.path(), plan);
@@ -126,7 +127,7 @@ fn watch(command: &mut Command, first: u64, group: &Group<'_>, summary: &mut Sum
     let ended = loop {
         match lines.recv_timeout(WITHIN) {
             Ok(line) => {
-                begun += u64::from(line.starts_with("case "));
+                begun += u64::from(line.starts_with("case ") || line.starts_with("control "));
                 case.take(&line, group, summary)?;
             }
             Err(RecvTimeoutError::Disconnected) => break None,
@@ -169,6 +170,7 @@ impl Case {
     fn take(&mut self, line: &str, group: &Group<'_>, summary: &mut Summary) -> anyhow::Result<()> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
+            "control" => self.text = rest.to_owned(),
             "case" => {
                 let (n, text) = rest.split_once(' ').context("a case without a text")?;
                 (self.n, self.text) = (n.parse()?, text.to_owned());
@@ -190,6 +192,21 @@ impl Case {
         found.add(kind, what);
         summary.add(found, format_args!("case {}, {}: {group}", self.n, self.text));
     }
+}
+
+/// Opens the store as it was left: all that was acknowledged must be there, whole, or what follows tells nothing.
+fn untouched(group: &Group<'_>, copies: &Path, plan: Plan, summary: &mut Summary) -> anyhow::Result<()> {
+    let place = crate::scratch()?;
+    write_all(place.path(), &contents_of(&copies.join(NOW))?)?;
+    let mut command = child_command(&group.settings.program, copies, plan);
+    command.args(["--first", "0", "--end", "1", "--untouched", "--as-it-is"]).arg(place.path());
+    let opened = summary.counted(OPENED);
+    watch(&mut command, 0, group, summary)?;
+    if summary.counted(OPENED) == opened {
+        let case = Case { n: 0, text: "untouched".to_owned() };
+        case.finding(Kind::Lost, "a store that nothing was done to isn't opened".to_owned(), group, summary);
+    }
+    Ok(())
 }
 
 /// Takes the right to write away from everything, and looks whether a store that can't be written is refused.

@@ -3,7 +3,7 @@
 //! The child commits from several tasks at once, `Synced` and `Ordered` mixed, records of one or many pieces from 16
 //! bytes to 60 KB with an index entry each, and writes each acknowledged `Synced` commit to a synced log beside the
 //! store. Old records are deleted, so that sled moves what is left and reuses the space. After a random number of events
-//! it is killed; then, task by task:
+//! it is killed, or as soon as the journal in front of sled is being taken in, or a little later; then, task by task:
 //!
 //! - nothing acknowledged is missing, and nothing before it either (an `Ordered` commit is never durable later than a
 //!   `Synced` one after it);
@@ -27,6 +27,8 @@ use crate::workload::STORE;
 use crate::{Group, Settings};
 
 const TASKS: u64 = 6;
+/// Events after which what was there at the opening is taken in.
+const BEFORE_TAKE_IN: usize = 20;
 const PIECE: u8 = b'p';
 const INDEX: u8 = b'i';
 /// How many records of each task stay; each commit deletes the one that falls out.
@@ -121,9 +123,10 @@ pub(super) fn kills(group: &Group<'_>, directory: &Path, summary: &mut Summary) 
     let mut random = fastrand::Rng::with_seed(group.seed());
     for kill in 0..group.cases {
         // What a kill is to hit is there in almost every one; the rest isn't counted.
-        let mut tries = 0;
+        let (mut tries, at_take_in) = (0, random.u8(..4) == 0);
         let hit = loop {
-            let hit = kill_once(group.settings, directory, &mut random).with_context(|| format!("kill {kill}"))?;
+            let hit = kill_once(group.settings, directory, &mut random, at_take_in)
+                .with_context(|| format!("kill {kill}"))?;
             tries += 1;
             ensure!(tries < 50, "no child could be killed with a commit in flight");
             if let Some(hit) = hit {
@@ -142,6 +145,7 @@ fn kill_once(
     settings: &Settings,
     directory: &Path,
     random: &mut fastrand::Rng,
+    at_take_in: bool,
 ) -> anyhow::Result<Option<&'static str>> {
     let mut child = Command::new(&settings.program)
         .args(["commits-child".as_ref(), directory.as_os_str()])
@@ -150,9 +154,20 @@ fn kill_once(
         .stderr(Stdio::piped())
         .spawn()?;
     let mut lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
-    let events = if random.u8(..8) == 0 { 1 } else { random.usize(2..60) };
-    let seen = lines.by_ref().take(events).collect::<Result<Vec<_>, _>>()?;
-    let enough = seen.len() == events;
+    let events = if at_take_in {
+        BEFORE_TAKE_IN
+    } else if random.u8(..8) == 0 {
+        1
+    } else {
+        random.usize(2..60)
+    };
+    let mut seen = lines.by_ref().take(events).collect::<Result<Vec<_>, _>>()?;
+    let mut enough = seen.len() == events;
+    while enough && at_take_in && journals(directory)? < 2 {
+        let line = lines.next().transpose()?;
+        enough = line.is_some();
+        seen.extend(line);
+    }
     spin(Duration::from_micros(random.u64(..if events == 1 { 15_000 } else { 3_000 })));
     child.kill()?;
     let seen = seen.into_iter().chain(lines.map_while(|line| line.ok())).collect::<Vec<_>>();
@@ -161,11 +176,20 @@ fn kill_once(
     ensure!(enough && output.status.code().is_none(), "the child ended by itself: {said}");
     let count = |word| seen.iter().filter(|line| line.starts_with(word)).count();
     let in_flight = count("begin") > count("acknowledged") + count("ordered");
+    if at_take_in {
+        return Ok((journals(directory)? > 1).then_some("journal-taken-in"));
+    }
     Ok(match (count("begin"), in_flight) {
         (0, _) => Some("during-open"),
         (_, true) => Some("commit-in-flight"),
         (_, false) => None,
     })
+}
+
+/// How many files the journal has: more than one while sled takes in what came before.
+fn journals(directory: &Path) -> anyhow::Result<usize> {
+    let names = fs::read_dir(directory.join(STORE))?.collect::<Result<Vec<_>, _>>()?;
+    Ok(names.iter().filter(|entry| entry.file_name().to_string_lossy().starts_with("toolonce.journal.")).count())
 }
 
 async fn verify(directory: &Path) -> anyhow::Result<Findings> {
