@@ -113,7 +113,9 @@ impl Field for u64 {
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
-                return Ok(value);
+                // Each value has one form only.
+                let is_shortest = byte != 0 || shift == 0;
+                return if is_shortest { Ok(value) } else { Err(BytesError::Format("number too long")) };
             }
         }
         Err(BytesError::Format("number too long"))

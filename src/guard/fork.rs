@@ -154,10 +154,10 @@ impl Making<'_> {
                 continue;
             };
             let piece = |key: &BaseKey, occurrence, n| self.prefix.piece(key, occurrence, pieces.fence, n);
-            let from: Vec<Key> = (0..pieces.count).map(|n| piece(&copy.from, pieces.occurrence, n)).collect();
-            // One that is lost is lost in the fork, too.
-            let found = self.inner.records.store().get(&from).await?.into_iter().zip(0..);
-            along.puts.extend(found.filter_map(|(found, n)| Some((piece(&key, occurrence, n), found?.value))));
+            let from = |n| piece(&copy.from, pieces.occurrence, n);
+            // One that is lost is lost in the fork, too, and makes the others worthless.
+            let found = long::pieces(&**self.inner.records.store(), pieces.count, from).await?;
+            along.puts.extend(found.into_iter().zip(0..).map(|(found, n)| (piece(&key, occurrence, n), found)));
         }
         let absent = Known::default();
         let (base, how) = (copy.part.base.clone(), Durability::Ordered);

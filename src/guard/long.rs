@@ -14,6 +14,8 @@ use crate::store::{Key, Store, StoreError, StoreErrorKind, Version};
 
 /// Length of one piece.
 pub(crate) const PIECE: usize = 60 * 1024;
+/// How many pieces are read at a time: their number may be damaged, and must not be allocated for.
+const AT_A_TIME: usize = 1024;
 
 /// Adds what has to be put for `row` under `key`.
 pub(crate) fn put(key: &Key, row: &[u8], puts: &mut Vec<(Key, Vec<u8>)>) {
@@ -41,10 +43,31 @@ pub(crate) async fn get(store: &dyn Store, key: &Key) -> Result<Option<(Version,
 
 async fn whole(store: &dyn Store, key: &Key, count: &[u8]) -> Result<Vec<u8>, StoreError> {
     let count = count.try_into().map_err(|_| damaged("a row doesn't say how long it is"))?;
-    let keys: Vec<Key> = (0..u32::from_be_bytes(count)).map(|n| key_of_piece(key, n)).collect();
-    let pieces = store.get(&keys).await?.into_iter().collect::<Option<Vec<_>>>();
-    let pieces = pieces.ok_or_else(|| damaged("a piece of a row is lost"))?;
-    join(pieces.iter().map(|piece| &piece.value[..]))
+    let count = u32::from_be_bytes(count);
+    let pieces = pieces(store, count, |n| key_of_piece(key, n)).await?;
+    if pieces.len() != count as usize {
+        return Err(damaged("a piece of a row is lost"));
+    }
+    join(pieces.iter().map(|piece| &piece[..]))
+}
+
+/// The values of so many pieces, or of those before the first that is lost.
+pub(crate) async fn pieces(
+    store: &dyn Store,
+    count: u32,
+    key: impl Fn(u32) -> Key,
+) -> Result<Vec<Vec<u8>>, StoreError> {
+    let (mut pieces, mut numbers) = (Vec::new(), 0..count);
+    loop {
+        let keys: Vec<Key> = numbers.by_ref().take(AT_A_TIME).map(&key).collect();
+        if keys.is_empty() {
+            return Ok(pieces);
+        }
+        for piece in store.get(&keys).await? {
+            let Some(piece) = piece else { return Ok(pieces) };
+            pieces.push(piece.value);
+        }
+    }
 }
 
 /// One piece as it is stored.

@@ -438,10 +438,11 @@ impl Records {
         body: &Body,
     ) -> Result<Option<String>, StoreError> {
         let Body::Pieces { count, length, digest: expected } = body else { return Ok(None) };
-        let keys: Vec<Key> = (0..*count).map(|n| prefix.piece(key, unit.0, unit.1, n)).collect();
-        let pieces = self.store.get(&keys).await?;
-        let Some(pieces) = pieces.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let packed = long::join(pieces.iter().map(|piece| &piece.value[..]))?;
+        let pieces = long::pieces(&*self.store, *count, |n| prefix.piece(key, unit.0, unit.1, n)).await?;
+        if pieces.len() != *count as usize {
+            return Ok(None);
+        }
+        let packed = long::join(pieces.iter().map(|piece| &piece[..]))?;
         Ok(unpack(&packed, *length, *expected))
     }
 }

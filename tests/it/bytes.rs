@@ -397,6 +397,15 @@ fn bytes_left_over_are_an_error() {
 }
 
 #[test]
+fn a_number_has_no_second_form() {
+    // The length of the tool's name, 0, in two bytes.
+    let mut bytes = [&[VERSION, 0x80], &VERSION_1_EMPTY[1..VERSION_1_EMPTY.len() - 8]].concat();
+    let sum = toolonce::key::digest("toolonce record", &bytes).0;
+    bytes.extend_from_slice(&sum[..8]);
+    assert_eq!(decode(&bytes), Err(BytesError::Format("number too long")));
+}
+
+#[test]
 fn an_unknown_version_is_an_error_that_names_it() {
     let mut bytes = VERSION_1.to_vec();
     bytes[0] = VERSION + 1;

@@ -2,9 +2,10 @@
 //! for so many seconds each; by default it is a second or two. What a crash was about becomes a test of its own.
 //!
 //! The argument parser against serde_json, and bytes that aren't JSON at all, are in `keys_hostile`; damaged records on
-//! their own in `bytes`.
+//! their own in `bytes`. The workspace `tests/fuzz` goes by coverage.
 
 mod canonical;
+mod meant;
 mod rows;
 
 use std::time::{Duration, Instant};
