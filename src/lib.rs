@@ -89,6 +89,9 @@ mod tool;
 pub use self::call::{Call, ToolCall, Turn};
 pub use self::clock::{Clock, Millis, SystemClock};
 pub use self::error::{Error, ErrorKind};
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use self::guard::row_again;
 pub use self::guard::{
     ApprovalRequest, CallDetail, CallStatus, CallSummary, CallsFrom, CallsPage, Execution, GcClock, GcOptions,
     GcReport, Guard, GuardBuilder, InDoubtCall, NextCall, OpenAttempt, Question, RecordedOutcome, Resolution, Shutdown,

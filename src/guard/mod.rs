@@ -31,6 +31,8 @@ mod read;
 mod reads;
 mod records;
 mod reopen;
+#[cfg(feature = "testing")]
+mod row_again;
 mod rows;
 mod runs;
 mod secrets;
@@ -67,6 +69,8 @@ use self::path::{Beside, Drive};
 pub use self::permission::ApprovalRequest;
 use self::records::Records;
 pub(crate) use self::reopen::{Part, Reopens, placed};
+#[cfg(feature = "testing")]
+pub use self::row_again::row_again;
 pub(crate) use self::rows::{Manifest, ManifestCall, Prefix, Row, RunLog, StepRow};
 pub(crate) use self::runs::RunState;
 pub(crate) use self::secrets::{Keying, Secrets};
