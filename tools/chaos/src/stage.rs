@@ -71,7 +71,16 @@ pub(crate) async fn settle() {
 /// Waits for a task while time passes from one sleeper to the next. `None` if it panicked, nobody would ever wake it, or
 /// it takes longer than `bound` by the clock.
 pub(crate) async fn within<T>(clock: &ManualClock, bound: Duration, task: JoinHandle<T>) -> Option<T> {
-    within_strides(clock, bound, Duration::ZERO, task).await
+    within_strides(clock, bound, Duration::ZERO, task).await.ok()
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// The task panicked.
+    Panicked,
+    /// Nobody would ever wake it, or not within the bound.
+    Waits,
 }
 
 /// The same, in strides of at least `stride`: sleepers who wake more often than that all oversleep.
@@ -80,18 +89,18 @@ pub(crate) async fn within_strides<T>(
     bound: Duration,
     stride: Duration,
     task: JoinHandle<T>,
-) -> Option<T> {
+) -> Result<T, Silence> {
     let until = clock.monotonic().saturating_add(bound);
     loop {
         settle().await;
         if task.is_finished() {
-            return task.await.ok();
+            return task.await.map_err(|_| Silence::Panicked);
         }
         match clock.next_deadline() {
             Some(next) if clock.monotonic().saturating_add(next) <= until => clock.advance(next.max(stride)),
             _ => {
                 task.abort();
-                return None;
+                return Err(Silence::Waits);
             }
         }
     }

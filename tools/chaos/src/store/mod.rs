@@ -13,7 +13,7 @@ use self::script::{Script, play};
 /// Injects every fault at every operation, with scripts in as many orders as it takes.
 ///
 /// # Errors
-/// If a script could not be played, or a fault missed.
+/// If a script could not be played, or never got to the operation that was to fail.
 pub fn run(settings: &Settings) -> anyhow::Result<Summary> {
     let orders = settings.cases(1, 4, 40);
     let mut summary = settings.each_group(("faults", "store"), (orders, 1), |group, summary| {

@@ -22,7 +22,7 @@ const fn fault(kind: FaultKind, lasts: bool) -> Fault {
 
 impl Fault {
     /// Every way.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 10] = [
         fault(FaultKind::Unavailable, false),
         fault(FaultKind::Unavailable, true),
         fault(FaultKind::Full, false),
@@ -30,7 +30,9 @@ impl Fault {
         fault(FaultKind::SyncError { applied: true }, false),
         fault(FaultKind::SyncError { applied: false }, false),
         fault(FaultKind::SyncError { applied: true }, true),
+        fault(FaultKind::SyncError { applied: false }, true),
         fault(FaultKind::Corrupt, false),
+        fault(FaultKind::Corrupt, true),
     ];
 
     pub(super) fn name(self) -> &'static str {

@@ -147,6 +147,9 @@ pub(super) async fn play(script: &Script, fault: Option<(u64, Fault)>, found: &m
         }
     };
     let hit = store.has_hit();
+    if let Some((at, _)) = fault {
+        anyhow::ensure!(store.done() > at, "the operation is never reached");
+    }
     for (call, reply) in &before {
         judge_first(*call, reply, &effects, found);
     }

@@ -118,10 +118,11 @@ pub(super) async fn tell(random: &mut fastrand::Rng, found: &mut Findings) -> an
             _ => {
                 let (tool, n) = (random.usize(..TOOLS.len()), random.u32(..2));
                 let during = random.bool().then(|| (random.u64(..1_500), jump_of(random)));
-                if during.is_some() {
+                let (reply, was_within) = call(&program, &clock, tool, n, during).await;
+                if was_within {
                     jumps.push("within a call");
                 }
-                let Some(reply) = call(&program, &clock, tool, n, during).await else {
+                let Some(reply) = reply else {
                     found.add(Kind::Unexplained, format!("step {step}: {} panicked or hangs", TOOLS[tool].0));
                     continue;
                 };
@@ -139,23 +140,25 @@ fn jump_of(random: &mut fastrand::Rng) -> i64 {
     (i64::from(random.u32(..48)) - 24) * 3_600_000
 }
 
-/// Makes a call, and sets the wall clock while it is under way.
+/// Makes a call, and sets the wall clock; whether that was while it was under way.
 async fn call(
     program: &Program,
     clock: &ManualClock,
     tool: usize,
     n: u32,
     during: Option<(u64, i64)>,
-) -> Option<Reply> {
+) -> (Option<Reply>, bool) {
     let (tools, run) = (program.tools.clone(), program.run.clone());
     let asked = Call::with_value(TOOLS[tool].0, &json!({"n": n})).turn(0).id(format!("{tool}.{n}"));
     let task = tokio::spawn(async move { tools.call(&run, asked).await });
+    let mut was_within = false;
     if let Some((after, by)) = during {
         crate::stage::settle().await;
+        was_within = !task.is_finished();
         clock.advance(Duration::from_millis(after));
         clock.set_wall_by(by);
     }
-    within(clock, BOUND, task).await
+    (within(clock, BOUND, task).await, was_within)
 }
 
 /// An outcome never changes.
